@@ -195,9 +195,25 @@ def first_point(forward: str, inputs: str) -> Params:
     return design(made(source(forward, inputs)), for_arch("sm_90")).options[0].kernels[0][0]
 
 
-def test_rows_of_half_types_come_through_shared_memory_in_vectors_of_16_bytes() -> None:
-    first = first_point("return torch.softmax(x, 1)", "torch.empty(512, 393216).bfloat16()")
-    assert (first["row"], first["merge"], first["vec"]) == ("shared", "team", 8)
+def test_rows_of_half_types_that_crowd_registers_are_read_again_first_and_shared_memory_takes_vectors_of_16_bytes() -> None:
+    of = design(made(source("return torch.softmax(x, 1)", "torch.empty(512, 393216).bfloat16()")), for_arch("sm_90"))
+    first, *others = of.options[0].kernels[0]
+    assert (first["row"], first["merge"], first["vec"]) == ("reread", "cluster", 8)
+    assert {p["vec"] for p in others if (p["row"], p["merge"]) == ("shared", "team")} == {8}
+
+
+def test_a_warp_takes_a_short_row_first_and_one_row_gets_whole_waves_of_blocks() -> None:
+    first = first_point("return torch.softmax(x, 1)", "torch.empty(16384, 512)")
+    assert (first["row_per"], first["vec"]) == ("warp", 4)
+    first = first_point("return x.square().mean()", "torch.empty(1 << 15, 1 << 15)")
+    assert first["blocks"] == 4 * for_arch("sm_90").multiprocessors
+
+
+def test_moments_of_few_columns_are_split_over_blocks_first() -> None:
+    forward = "return torch.nn.functional.batch_norm(x + 1, None, None, training=True)"
+    of = design(made(source(forward, "torch.empty(16384, 4096)")), for_arch("sm_90"))
+    kernels = {p[0]["splits"] for option in of.options for p in option.kernels if p.name.startswith("outer_reduction")}
+    assert kernels == {4}
 
 
 def test_first_team_is_the_smallest_that_holds_a_row_and_keeps_most_of_the_device_busy() -> None:

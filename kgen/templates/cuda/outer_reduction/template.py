@@ -29,11 +29,13 @@ def takes(program: Program) -> bool:
 def space(task: Task) -> Space:
     program = task.plan.program(task.kernel)
     cols, rows = program.cols, program.rows
+    # One block for each group of columns would leave half of the chip idle. Several took 2.7% less of a whole problem's time.
+    few = cols <= 32 * task.hardware.multiprocessors
     axes = (
         Axis("block", (1024, 512, 256, 128)),
-        Axis("combine", ("one_block", "last_block", "atomics", "two_kernels")),
-        common.vector_axis(program, (2, 4, 1)),
-        Axis("splits", (1, 8, 4, 16, 32)),
+        Axis("combine", ("last_block", "one_block", "atomics", "two_kernels") if few else ("one_block", "last_block", "atomics", "two_kernels")),
+        Axis("vec", (4, 8, 2, 1) if few and program.half else (8, 2, 4, 1) if program.half else (2, 4, 1)),
+        Axis("splits", (4, 8, 1, 16, 32) if few else (1, 8, 4, 16, 32)),
         *common.launch_axis(task),
     )
 
