@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from models import design, made, plainest, source
 
 from kgen.candidate import Candidate
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy, Status
+from kgen.evaluator.protocol import Accuracy, Evaluation, Status
 from kgen.hardware import probe
 from kgen.problem import LoadedProblem
 
 pytestmark = pytest.mark.gpu
+
+AT_ONCE = 4  # problems judged beside each other
 
 #: Forward, the rest of ``__init__``, and the input.
 CASES = {
@@ -47,23 +50,29 @@ def opened(loaded: LoadedProblem, home: Path) -> Evaluator:
     return Evaluator(loaded.problem, device="cuda", accuracy=Accuracy.PYTORCH, home=home, baselines=("eager",))
 
 
+def judge(loaded: LoadedProblem, candidate: Candidate, home: Path) -> Evaluation:
+    """The verdict on the candidate."""
+    with opened(loaded, home) as evaluator:
+        return evaluator.evaluate(candidate, evaluator.builder().build(candidate.source))
+
+
 @pytest.fixture(scope="module")
-def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where all files that the selected tests run are built already, on all cores, as a sweep builds them."""
+def verdicts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Future[Evaluation]]]:
+    """The verdict on each selected test's candidate: all are built on all cores, then several are judged at once."""
     folder = tmp_path_factory.mktemp("home")
     chosen = [item.callspec.params for item in request.session.items if item.path == Path(__file__)]
-    found = [most_fused(params["case"], params["dtype"]) for params in chosen]
-    with opened(found[0][0], folder) as evaluator, ThreadPoolExecutor() as pool:
-        reports = list(pool.map(evaluator.builder().build, [candidate.source for _, candidate in found]))
+    found = {(params["case"], params["dtype"]): most_fused(params["case"], params["dtype"]) for params in chosen}
+    with opened(next(iter(found.values()))[0], folder) as evaluator, ThreadPoolExecutor() as pool:
+        reports = list(pool.map(evaluator.builder().build, [candidate.source for _, candidate in found.values()]))
     assert all(r.ok for r in reports), next(r.reason for r in reports if not r.ok)
-    return folder
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {key: pool.submit(judge, *of, folder) for key, of in found.items()}
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("case", CASES)
-def test_most_fused_plan_is_right(case: str, dtype: str, home: Path) -> None:
-    loaded, candidate = most_fused(case, dtype)
-    with opened(loaded, home) as evaluator:
-        found = evaluator.evaluate(candidate, evaluator.builder().build(candidate.source))
+def test_most_fused_plan_is_right(case: str, dtype: str, verdicts: dict[tuple[str, str], Future[Evaluation]]) -> None:
+    _, candidate = most_fused(case, dtype)
+    found = verdicts[case, dtype].result()
     assert found.status is Status.OK, f"{found.reason} ({candidate.plan}, {candidate.params})"
     assert found.accuracy is Accuracy.PYTORCH
