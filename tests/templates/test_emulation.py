@@ -124,6 +124,11 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         {"row_per": "line", "rows": 2}, {"row_per": "line", "rows": 1}]),
     "a row for a cluster": (("return torch.softmax(x, 1)", "", _LONG, "x"), "inner_reduction", [
         {"merge": "cluster"}, {"merge": "team", "blocks": 44}]),
+    "windows far apart": (
+        ("return F.max_pool2d(x.exp(), 3, 6, 1, dilation=4)", "", "torch.randn(2, 3, 33, 1028)", "x"), "window", [{"line": "shared"}, {"line": "own"}]),
+    "bfloat16, a sum of features": (
+        ("return self.linear(x).mul(2.0).mean(1, keepdim=True)", "self.linear = nn.Linear(520, 264).bfloat16()", "torch.randn(70, 520).bfloat16()", "x"),
+        "inner_reduction", [{}]),
 }  # fmt: skip
 
 
@@ -176,6 +181,14 @@ def test_a_candidate_is_right_on_the_emulated_device(device: Device, case: str, 
     roundings = {"bfloat16": 4e-3, "float16": 3e-4, "a mean of equal pixels": 1e-7}
     rounding = roundings.get(case.split(",")[0], 5e-4 if points[number].get("products") == 1 else 3e-7)
     assert error(*outputs(device, loaded, candidate(loaded, plan, points[number]))) < rounding
+
+
+def test_moments_of_images_of_half_types_come_from_the_products_kernel(device: Device) -> None:
+    init = "self.c, self.n = nn.Conv2d(16, 24, 3).bfloat16(), nn.BatchNorm2d(24, track_running_stats=False).bfloat16()"
+    loaded = made(source("return self.n(self.c(x))", "torch.randn(3, 16, 20, 18).bfloat16()", init, "x"))
+    of = designed(loaded.problem)
+    number = next(n for n, o in enumerate(of.options) if o.name.startswith("implicit_gemm[conv2d, mean, variance] + "))
+    assert error(*outputs(device, loaded, of.candidate(Point(number, (0,) * len(of.options[number].kernels))))) < 6e-3
 
 
 def test_small_elements_of_a_triangle_keep_their_bits(device: Device) -> None:

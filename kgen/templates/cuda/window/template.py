@@ -1,4 +1,8 @@
-"""Windows in CUDA: a thread computes a strip of outputs, and reads each input of the strip once."""
+"""Windows in CUDA: a thread computes a strip of outputs, and reads each input of the strip once.
+
+Where windows lie far apart, neighbouring threads would read inputs far apart. A block then reads whole lines of inputs side
+by side, and reduces them into one line in shared memory. Its threads reduce that along their windows.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +29,15 @@ PARAMETERS = {
     "block": "threads in a block",
     "x": "neighbouring outputs of a row that a thread computes",
     "y": "rows of outputs that a thread computes",
+    "line": "whether a thread reads the inputs of its own outputs, or a block reduces whole lines of inputs first",
     "launch": "whether the kernel is launched while the one before it ends",
 }
 
 MOST_SPAN = 64  # inputs of a row that one output reads from the first to the last: they stay in registers
 MOST_NEAR = 256  # inputs that the loops of a thread are unrolled over; more make a kernel of many thousand instructions
+MOST_UNROLLED = 16  # input rows of a line that are in flight together
+LEAST_APART = 4  # inputs from one window to the next; from there on, a warp's loads of single inputs touch each sector alone
+MOST_SHARED = 12288  # inputs of a line in shared memory, which is what a block has without asking
 _WARP = 32
 
 #: Neighbouring outputs to a thread, the likeliest first, by the stride: 16 bytes of input to a load where it can be; H200.
@@ -54,10 +62,12 @@ class _Layout:
     block: int
     x: int
     y: int
+    lines_first: bool = False
 
     @staticmethod
     def of(program: Program, params: Params) -> _Layout:
-        return _Layout(program, WindowParts.of(program), int(params["block"]), int(params["x"]), int(params["y"]))
+        sizes = (int(params[name]) for name in ("block", "x", "y"))
+        return _Layout(program, WindowParts.of(program), *sizes, params.get("line") == "shared")
 
     @property
     def inner(self) -> Slide:
@@ -76,7 +86,9 @@ class _Layout:
 
     @property
     def across(self) -> int:
-        """Threads along a row of outputs: whole warps, or a part of one."""
+        """Threads along a row of outputs: whole warps, or a part of one; all where the block reads whole lines of inputs."""
+        if self.lines_first:
+            return self.block
         needed = -(-self.inner.outputs // (self.columns * self.x))
         return 1 << (needed - 1).bit_length() if needed < _WARP else -(-needed // _WARP) * _WARP
 
@@ -97,6 +109,21 @@ class _Layout:
         fits = lambda v: (self.x * self.inner.stride % v == 0 and self.inner.size % v == 0  # noqa: E731
                           and all(place.steps_by_one(self.inner.position, v) for place in loads))  # fmt: skip
         return next(v for v in self.widths if v == 1 or fits(v))
+
+    @property
+    def used(self) -> int:
+        """Inputs of a line from its first to the last that a window reads."""
+        return min(self.inner.size, (self.inner.outputs - 1) * self.inner.stride - self.inner.padding + self.inner.span)
+
+    @cached_property
+    def line_width(self) -> int:
+        """Elements of one load along a whole line of inputs; 0 where lines cannot come first."""
+        parts, inner = self.parts, self.inner
+        loads = [p for p in parts.points if isinstance(p, Load)]
+        if parts.pairs or parts.taps or inner.stride < LEAST_APART or not all(x.tensor for x in loads):
+            return 0
+        fits = lambda v: inner.size % v == 0 and all(x.access.steps_by_one(inner.position, v) for x in loads if inner.position in x.access.symbols)  # noqa: E731
+        return next((v for v in self.widths if v > 1 and fits(v)), 0) if self.used <= MOST_SHARED else 0
 
     @property
     def lead(self) -> int:
@@ -146,6 +173,7 @@ def space(task: Task) -> Space:
         Axis("block", (256, 128, 512)),
         Axis("x", orders.get(plain.inner.stride, (1, 2, 4)) if plain.width > 1 else (1, 2, 4)),
         Axis("y", (8, 4, 2, 1) if overlaps else (1, 2, 4) if above is not None else (1,)),
+        *([Axis("line", ("shared", "own"))] if plain.line_width else []),
         *common.launch_axis(task),
     )
 
@@ -162,6 +190,12 @@ def space(task: Task) -> Space:
             "rows_in_image",
             "an image has fewer rows of outputs: fewer to a thread do the same",
             lambda p: p["y"] == 1 or (above is not None and int(p["y"]) <= above.outputs),
+        ),
+        Constraint(
+            "line_of_block",
+            "a block that reduces lines first has a thread for each output of a row, one row, and inputs for half of its threads",
+            lambda p: p.get("line", "own") == "own"
+            or (p["x"] == p["y"] == 1 and plain.inner.outputs <= int(p["block"]) and 2 * plain.used >= int(p["block"]) * plain.line_width),
         ),
         Constraint(
             "near_inputs",
@@ -187,20 +221,68 @@ class _Emitter:
         body = self._lines()
         for slide in reversed([s for s in self.parts.outer if s is not self.layout.above]):
             body = [*(["#pragma unroll"] if slide.taps <= 4 else []), *self.parts.outer_loop(slide, body)]
-        return body
+        return self._line_first(body) if self.layout.lines_first else body
+
+    def _line_first(self, body: list[str]) -> list[str]:
+        """The body for each vector of a line of inputs, which it reduces into one; then the windows along that line."""
+        layout, inner, width = self.layout, self.layout.inner, self.layout.line_width
+        name = f"in_{self.parts.letter(inner)}"
+        fill = ", ".join([self.window.fill] * width)
+        step = layout.threads * width
+        body = [f"Vector<float, {width}> part = {{{fill}}};", *body, f"store_vector<{width}>(line_of_inputs + {name}, part);"]
+        last = (inner.outputs - 1) * inner.stride + inner.span - 1 - inner.padding
+        there = inside(name, -inner.padding, last, inner.size)
+        take = f"total[0][0] = {self.combine.format('total[0][0]', f'line_of_inputs[{name}]')};"
+        windows = [
+            f"const int {name} = first_col{times(inner.stride)} + tap{times(inner.dilation)}{minus(inner.padding)};",
+            f"if ({there}) {take}" if there else take,
+        ]
+        return [
+            f"__shared__ alignas(16) float line_of_inputs[{-(-layout.used // width) * width}];",
+            *block(f"for (int {name} = threadIdx.x * {width}; {name} < {layout.used}; {name} += {step})", body),
+            "__syncthreads();",
+            f"if (first_col >= {inner.outputs}) return;",
+            "#pragma unroll",
+            *block(f"for (int tap = 0; tap < {inner.taps}; ++tap)", windows),
+        ]
+
+    def _side_by_side(self, inside_row: str) -> list[str]:
+        """One vector of a line of inputs, loaded, computed, and taken into its part."""
+        width, inner = self.layout.line_width, self.layout.inner
+        lines, within = [], []
+        for step in self.parts.points:
+            if isinstance(step, Map):
+                within.append(statement(step, "cuda"))
+                continue
+            named, along = self.parts.named(step), inner.position in step.access.symbols
+            load = f"load_vector<{width}>({self.sources[step.tensor]} + {named.access.index()})" if along else load_value(named, self.sources)
+            there = " && ".join(c for c in (inside_row, named.access.condition()) if c)
+            outside = common.filled_vector(step, width) if along else step.fill
+            found = f"{step.name}_vector" if along else step.name
+            lines.append(f"const {'auto' if along else value_type(step.dtype)} {found} = {f'{there} ? {load} : {outside}' if there else load};")
+            if along:
+                within.append(f"const {value_type(step.dtype)} {step.name} = {loaded(f'{step.name}_vector.v[j]', step.dtype)};")
+        value = f"{inside_row} ? {self.window.arg} : {self.window.fill}" if inside_row else self.window.arg
+        within.append(f"part.v[j] = {self.combine.format('part.v[j]', f'({value})' if inside_row else value)};")
+        return [*lines, "#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", within)]
 
     def _lines(self) -> list[str]:
         """The loop over the input rows of the strip."""
         layout, above = self.layout, self.layout.above
         if above is None:
-            return [*self._near(""), *self._take()]
+            return self._side_by_side("") if layout.lines_first else [*self._near(""), *self._take()]
         letter = self.parts.letter(above)
         last = (-(-above.outputs // layout.y) * layout.y - layout.y) * above.stride + (layout.lines - 1) * layout.step - above.padding
         condition = inside(f"in_{letter}", -above.padding, last, above.size)
         head = [f"const int in_{letter} = first_line{times(above.stride)} + line{times(layout.step)}{minus(above.padding)};"]
         head += [f"const bool inside_row = {condition};"] if condition else []
         unroll = ["#pragma unroll"] if layout.near * layout.lines <= MOST_NEAR else ["#pragma unroll 1"]
-        body = [*head, *self._near("inside_row" if condition else ""), *self._take()]
+        row = "inside_row" if condition else ""
+        if layout.lines_first:
+            unroll = ["#pragma unroll"] if layout.lines <= MOST_UNROLLED else ["#pragma unroll 4"]
+            body = [*head, *self._side_by_side(row)]
+        else:
+            body = [*head, *self._near(row), *self._take()]
         return [*unroll, *block(f"for (int line = 0; line < {layout.lines}; ++line)", body)]
 
     def _near(self, inside_row: str) -> list[str]:
@@ -357,7 +439,7 @@ def render(task: Task, params: Params) -> Rendering:
         shared = f"__shared__ alignas(16) float stage[{layout.threads // _WARP}][{_WARP * layout.x}];"
         finish = [shared, f"const int lane = threadIdx.x % {_WARP};", f"float* own = stage[threadIdx.x / {_WARP}];", *finish]
     leave = [f"strip >= {f'rows * {strips}' if strips > 1 else 'rows'}"] if layout.across < layout.threads else []
-    if layout.inner.outputs % (layout.across * layout.x) and not layout.staged:
+    if layout.inner.outputs % (layout.across * layout.x) and not (layout.staged or layout.lines_first):
         leave.append(f"first_col >= {layout.inner.outputs}")
     context = {
         "name": task.kernel.name,
@@ -373,6 +455,7 @@ def render(task: Task, params: Params) -> Rendering:
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
         "start": layout.parts.window.fill,
         "one_row": layout.above is None,
+        "lines_first": layout.lines_first,
         "reduction": emitter.reduction(),
         "finish": finish,
         **signature(arguments, params.get("launch") == "early"),
