@@ -38,11 +38,11 @@ MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
 CHEAP_FLOPS = 1  # operations for each element; a map of no more is computed by each kernel that reads it, not stored
 MANY_NODES = 64  # nodes; of a graph with more, fewer cuts are tried, since their number bounds the time
 
-#: Functions of the C library: a kernel of one operator of that name has another name.
+#: Functions of the C library and of CUDA: a kernel of one operator of that name has another name.
 _C_FUNCTIONS = frozenset(
     "abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh div erf erfc exp exp2 expm1 fdim floor fma fmax fmin "
-    "fmod frexp gamma hypot index isfinite isinf isnan ldexp lgamma log log10 log1p log2 logb modf nan nearbyint nextafter pow "
-    "remainder remove rint round select signbit sin sinh sqrt tan tanh tgamma trunc".split()
+    "fmod frexp gamma hypot index isfinite isinf isnan ldexp lgamma log log10 log1p log2 logb modf nan nearbyint nextafter norm pow "
+    "remainder remove rint round rsqrt select signbit sin sinh sqrt tan tanh tgamma trunc".split()
 )
 
 #: Operators that are only bookkeeping or a view: they are run, and left out of a plan's name.

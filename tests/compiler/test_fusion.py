@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -472,10 +473,14 @@ def test_pools_behind_convolutions_are_the_convolutions_or_windows() -> None:
     assert not [name for name in names(planned(*conv, of=tuple(templates("cpu").values()))) if "conv2d, relu, max_pool2d" in name]
 
 
-def test_no_kernel_has_the_name_of_a_function_of_the_c_library(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("suffix", "compiler"), [("cpp", ["g++", "-fsyntax-only"]), ("cu", ["nvcc", "-cubin", "-std=c++17", "-o", "/dev/null"])])
+def test_no_kernel_has_the_name_of_a_function_of_the_c_library_or_of_cuda(suffix: str, compiler: list[str], tmp_path: Path) -> None:
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"needs {compiler[0]}")
     names = [kernel_name([label], set()) for label in {*OPS, *LABELS.values()}]
     declared = "".join(f'extern "C" int {name}(const float* in, float* out, const long long rows);\n' for name in names)
-    headers = "".join(f"#include <{name}>\n" for name in ("cmath", "cstdlib", "cstring", "cstdio", "ctime", "unistd.h", "strings.h"))
-    (tmp_path / "names.cpp").write_text(headers + declared)
-    done = subprocess.run(["g++", "-fsyntax-only", str(tmp_path / "names.cpp")], capture_output=True, text=True)
+    headers = ["cmath", "cstdlib", "cstring", "cstdio", "ctime", "unistd.h", "strings.h", *(["cuda_fp16.h", "cuda_bf16.h"] if suffix == "cu" else [])]
+    path = tmp_path / f"names.{suffix}"
+    path.write_text("".join(f"#include <{name}>\n" for name in headers) + declared)
+    done = subprocess.run([*compiler, str(path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
