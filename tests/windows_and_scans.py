@@ -38,6 +38,9 @@ WINDOWS = {
     "depthwise 2d": ("nn.Conv2d(6, 6, 3, groups=6, padding=1)(torch.tanh(image))", IMAGE),
     "depthwise 2d, two outputs to a channel": ("nn.Conv2d(6, 12, (3, 5), groups=6, padding='same', bias=False)(image).relu()", IMAGE),
     "groups of two channels": ("nn.Conv2d(6, 9, 3, groups=3, stride=2, padding=2, dilation=2)(image)", IMAGE),
+    "depthwise 2d of one pixel": ("nn.Conv2d(6, 6, 3, groups=6, stride=2, padding=1)(image[:, :, :1, :1].relu())", IMAGE),
+    "depthwise 2d to one pixel": ("nn.Conv2d(6, 6, 3, groups=6)(image[:, :, :3, :3] * image[:, :, :1, :1].tanh())", IMAGE),
+    "mean 2d of one pixel": ("nn.AvgPool2d(2, 1, 1)(image[:, :, :1, :1].tanh())", IMAGE),
     "depthwise 3d": ("nn.Conv3d(4, 4, 3, groups=4)(volume)", VOLUME),
 }  # fmt: skip
 

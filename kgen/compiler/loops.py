@@ -887,7 +887,7 @@ class _Finished:
         )
 
     def _value(self, name: str, step: _Step) -> Load | Map | Scan | Window:
-        level = self._level(step.varies)
+        level = ROW if name in self._ahead else self._level(step.varies)
         if step.kind == "load":
             return Load(name, step.text, self._place(step), level, step.dtype, step.fill, step.args)
         if step.kind == "map":
@@ -907,16 +907,26 @@ class _Finished:
         if self._reduced and not self.builder.contraction and elements > MOST_VISITS * largest:
             raise NotFusable("a reduction would be computed again for elements that share its result")
 
+    @cached_property
+    def _ahead(self) -> frozenset[str]:
+        """The values that a window takes from outside: they are there before its loops."""
+        windows = [] if self.pool else [a for s in self.needed.values() if s.kind == "taps" for a in s.args]
+        return frozenset(name for name in self._leading_to(windows) if not self.needed[name].varies & self._inner)
+
     def _needed(self) -> dict[str, _Step]:
         """The steps that outputs depend on, in the order in which they were made."""
-        waiting = [o.value for o in self.outputs] + ([self.moments_of] if self.moments_of else [])
+        found = self._leading_to([o.value for o in self.outputs] + ([self.moments_of] if self.moments_of else []))
+        return {name: step for name, step in self.builder.steps.items() if name in found}
+
+    def _leading_to(self, waiting: list[str]) -> set[str]:
+        """The steps, and those that they depend on."""
         found: set[str] = set()
         while waiting:
             name = waiting.pop()
             if name not in found:
                 found.add(name)
                 waiting += self.builder.steps[name].args
-        return {name: step for name, step in self.builder.steps.items() if name in found}
+        return found
 
     def _level(self, varies: Iterable[sympy.Symbol]) -> str:
         cols = self._reduced if self.span else {loop.symbol for loop in self.cols}

@@ -181,6 +181,12 @@ def _window(b: _Builder, node: Node, kind: str, fill: str, slides: Sequence[Slid
     return b.step(f"{node.name}_window", "taps", kind, (arg,), varies, axes=inner, fill=fill, slides=tuple(slides))
 
 
+def _image(b: _Builder, node: Node, x: str, slides: Sequence[Slide]) -> str:
+    """The value at the windows' positions; a step of its own where all positions have the same: it counts inside alone."""
+    positions, varies = {s.position for s in slides}, b.steps[x].varies
+    return x if varies & positions else b.step(f"{node.name}_image", "map", "{0}", (b.floats(node, x),), varies | positions)
+
+
 def _slides(b: _Builder, node: Node, index: Sequence[sympy.Expr], counted: bool = False) -> list[Slide]:
     """The window's dimensions for the output at the index."""
     taps, source = node["taps"], b.graph.type(node.inputs[0]).shape
@@ -211,7 +217,8 @@ def _pool(b: _Builder, node: Node, index: tuple[sympy.Expr, ...], slides: Sequen
     apart = _apart(b, node, index, kind)
     if apart:
         return apart
-    return _window(b, node, kind, fill, slides, b.value(node.inputs[0], (*index[: -len(slides)], *(s.position for s in slides))))
+    x = b.value(node.inputs[0], (*index[: -len(slides)], *(s.position for s in slides)))
+    return _window(b, node, kind, fill, slides, _image(b, node, x, slides))
 
 
 def max_pool(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
@@ -239,7 +246,7 @@ def depthwise(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
         tap = _inner_axis(b, f"{node.name} tap channel", node["channels"])
         slides.insert(0, Slide(position, tap, b.axes.constant(0), 1, node["channels"], node["channels"], 0))
         own, within = own * node["channels"] + position, tap
-    x = b.value(node.inputs[0], (*index[: -rank - 1], own, *(s.position for s in slides[-rank:])))
+    x = _image(b, node, b.value(node.inputs[0], (*index[: -rank - 1], own, *(s.position for s in slides[-rank:]))), slides)
     weight = b.value(node.inputs[1], (channel, within, *(s.tap for s in slides[-rank:])))
     total = _window(b, node, "sum", "0.0f", slides, b.map(f"{node.name}_product", "{0} * {1}", [x, weight]))
     return b.map(node.name, "{0} + {1}", [total, b.value(node.inputs[2], (channel,))]) if len(node.inputs) > 2 else total

@@ -39,7 +39,7 @@ class WindowParts:
         varies: dict[str, set[sympy.Symbol]] = {}
         for step in window.body:
             own = step.access.symbols if isinstance(step, Load) else set().union(*(varies.get(a, set()) for a in step.args))
-            varies[step.name] = set(own) & (positions | tapped)
+            varies[step.name] = set(own) & (positions | tapped) or positions  # alike at all positions, and inside alone
         points = tuple(s for s in window.body if not varies[s.name] & tapped)
         taps = tuple(s for s in window.body if not varies[s.name] & positions)
         pairs = tuple(s for s in window.body if varies[s.name] & tapped and varies[s.name] & positions)

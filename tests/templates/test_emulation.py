@@ -122,6 +122,8 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         {"row_per": "line", "rows": 2, "row": "registers"}]),
     "places in rows that begin anywhere": (("return torch.argmin(x, 1)", "", "torch.randn(140, 33, 61).round()", "x"), "inner_reduction", [
         {"row_per": "line", "rows": 2}, {"row_per": "line", "rows": 1}]),
+    "a window around one pixel": (
+        ("return self.conv(x.relu())", "self.conv = nn.Conv2d(6, 6, 3, groups=6, stride=2, padding=1)", "torch.randn(3, 6, 1, 1)", "x"), "window", [{}]),
     "a row for a cluster": (("return torch.softmax(x, 1)", "", _LONG, "x"), "inner_reduction", [
         {"merge": "cluster"}, {"merge": "team", "blocks": 44}]),
     "windows far apart": (
