@@ -5,6 +5,7 @@ schedule has its plainest parameters, and the others those that compile fastest:
 For the second architecture it has each schedule once, and values that the first does not compile. The exhaustive set
 has each value of each variant.
 Kernels are renamed, and many share a file: starting nvcc takes longer than compiling most of them.
+Kernels whose registers no test looks at are compiled with less optimisation, but not in the exhaustive set.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -38,6 +39,8 @@ ARCHITECTURES = ("sm_90a", "sm_80")
 MOST_SPILLED = 104
 #: Kernels to a file: two compilers run beside each other.
 TO_A_FILE = 40
+#: nvcc's way to half of its time; the front end's warnings stay.
+QUICK = "--Ofast-compile=mid"
 
 #: Unseen chains: forward, __init__, inputs, mode.
 UNSEEN = {
@@ -132,6 +135,12 @@ class Text:
     name: str
     origin: str
     plainest: bool
+    warpgroups: bool  # products of them run in the background, in registers
+
+    @property
+    def optimised(self) -> bool:
+        """Whether a test looks at what the assembler says of its registers."""
+        return self.plainest or self.warpgroups
 
 
 @dataclass(frozen=True)
@@ -212,7 +221,7 @@ def texts(arch: str, exhaustive: bool) -> tuple[Text, ...]:
             name, own_name = f"kernel_{len(found)}", variant.task.kernel.name
             own = rf"\b{own_name}(?=_kernel\b|_merge_kernel\b|_finish\b|_contraction\b|_convolution\b|_pack_weight\b|_weight\b|_split_weight\b|_split\b|\()"
             origin = f"{variant.case}: {own_name} {variant.params}"
-            found[body] = Text(re.sub(own, name, body), name, origin, variant.plainest)
+            found[body] = Text(re.sub(own, name, body), name, origin, variant.plainest, "wgmma" in body)
     return tuple(found.values())
 
 
@@ -235,17 +244,30 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     arch, exhaustive = request.param
     folder = tmp_path_factory.mktemp(arch)
     found = texts(arch, exhaustive)
-    files = -(-len(found) // TO_A_FILE)
-    groups = [found[at::files] for at in range(files)]  # dealt out: those that take long are neighbours
+    full = [text for text in found if exhaustive or text.optimised or not _knows_quick()]
+    quick = [text for text in found if text not in full]
+    work = [(group, flags) for texts, flags in ((full, ()), (quick, (QUICK,))) for group in _dealt(texts)]
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(lambda group: _compile(group, arch, folder), groups))
+        return list(pool.map(lambda one: _compile(*one, arch, folder), work))
 
 
-def _compile(kernels: tuple[Text, ...], arch: str, folder: Path) -> Compiled:
+@lru_cache(maxsize=None)
+def _knows_quick() -> bool:
+    """Whether this nvcc has the option: older ones do not."""
+    return "--Ofast-compile" in subprocess.run(["nvcc", "--help"], capture_output=True, text=True).stdout
+
+
+def _dealt(kernels: Sequence[Text]) -> list[tuple[Text, ...]]:
+    """The kernels of each file, dealt out: those that take long are neighbours."""
+    files = -(-len(kernels) // TO_A_FILE)
+    return [tuple(kernels[at::files]) for at in range(files)]
+
+
+def _compile(kernels: tuple[Text, ...], flags: tuple[str, ...], arch: str, folder: Path) -> Compiled:
     path = folder / f"{kernels[0].name}.cu"
     path.write_text(translation_unit([k.body for k in kernels], "cuda"))
     compute = arch.replace("sm_", "compute_")
-    command = ["nvcc", "-cubin", "-std=c++17", "-O3", "-Werror", "all-warnings", "-Xptxas=-v",
+    command = ["nvcc", "-cubin", "-std=c++17", "-O3", "-Werror", "all-warnings", "-Xptxas=-v", *flags,
                f"-gencode=arch={compute},code={arch}", "-o", str(path.with_suffix(".cubin")), str(path)]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     return Compiled(done.returncode, done.stdout + done.stderr, kernels)
