@@ -6,6 +6,7 @@ import os
 import subprocess
 import tempfile
 import textwrap
+import threading
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -114,21 +115,39 @@ def module(of: Candidate) -> types.ModuleType:
     return namespace
 
 
-def quick_load_inline(folder: Path) -> Callable[..., str]:
-    """Stands for ``load_inline``: one compiler call at a low level of optimisation, once for each name."""
+def quick_load_inline(folder: Path, optimised: bool = False) -> Callable[..., str]:
+    """Stands for ``load_inline``: one compiler call, once for each name, with the headers compiled once in ``folder``.
 
-    def load_inline(name: str, cpp_sources: str, **more: Any) -> str:
-        library = folder / f"{name}.so"
+    At a low level of optimisation, or with the candidate's own flags where it is ``optimised``.
+    """
+
+    def load_inline(name: str, cpp_sources: str, extra_cflags: Sequence[str], **more: Any) -> str:
+        flags = (*(extra_cflags if optimised else _QUICK_FLAGS), "-fPIC")
+        library = folder / f"{name}{'.optimised' * optimised}.so"
         if not library.exists():
+            header = _compiled_header(folder, flags)
             with tempfile.TemporaryDirectory(dir=folder) as own:
                 text, made = Path(own, "kernel.cpp"), Path(own, "kernel.so")
                 text.write_text(cpp_sources)
-                command = ["g++", "-O1", "-march=native", "-fopenmp", "-shared", "-fPIC", text, "-o", made]
-                subprocess.run(command, check=True)
+                subprocess.run(["g++", *flags, "-shared", "-include", header, text, "-o", made], check=True)
                 os.replace(made, library)
         return str(library)
 
     return load_inline
+
+
+_QUICK_FLAGS = ("-O1", "-march=native", "-fopenmp")
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def _compiled_header(folder: Path, flags: Sequence[str]) -> Path:
+    """A header of those that each kernel for the CPU includes: parsing them takes half of a small kernel's build."""
+    header = folder / f"{''.join(flags)}.h"
+    with _ONE_AT_A_TIME:
+        if not header.exists():
+            header.write_text("#include <cfloat>\n#include <cmath>\n#include <cstdint>\n")
+            subprocess.run(["g++", *flags, "-x", "c++-header", header, "-o", f"{header}.gch"], check=True)
+    return header
 
 
 def pair(loaded: LoadedProblem, of: Candidate, mode: str = "eval", seed: int = 0) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 import torch.utils._pytree as pytree
-from models import NAMES, candidate, captured, design, made, module, plainest, quick_load_inline, reference, source
+from models import NAMES, candidate, captured, design, made, module, plainest, reference, source
 from torch import nn
 
 from kgen.candidate import Candidate
@@ -39,12 +39,6 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCH_EXTENSIONS_DIR", str(folder))
         yield folder
-
-
-@pytest.fixture
-def quick_builds(builds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels are compiled at a low level of optimisation: their text is what matters."""
-    monkeypatch.setattr("torch.utils.cpp_extension.load_inline", quick_load_inline(builds))
 
 
 def built(candidates: Sequence[Candidate]) -> list[types.ModuleType]:
@@ -154,6 +148,7 @@ def test_kernels_are_right_in_every_form_of_forward(form: str) -> None:
 # The reference problems
 
 
+@pytest.mark.usefixtures("optimised_builds")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_first_plans_of_the_reference_problems_are_right(name: str, mode: str) -> None:
@@ -162,6 +157,7 @@ def test_first_plans_of_the_reference_problems_are_right(name: str, mode: str) -
     assert_right(loaded, [*found[:3], found[-1]], mode, batches=(13, 200))
 
 
+@pytest.mark.usefixtures("optimised_builds")
 @pytest.mark.parametrize(
     ("name", "mode"),
     [(NAMES[0], "eval"), (NAMES[1], "train"), *(pytest.param(*one, marks=pytest.mark.exhaustive) for one in ((NAMES[2], "eval"), (NAMES[3], "train")))],
@@ -258,6 +254,7 @@ BEHIND_CONVOLUTIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("optimised_builds")
 @pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.exhaustive] if case == "group norm of a channel" else []) for case in BEHIND_CONVOLUTIONS])
 def test_reductions_by_way_of_images_are_right(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prediction, "MOST_PLANS", 64)  # other plans are predicted to be faster
@@ -346,6 +343,7 @@ def test_nan_and_infinities_are_where_eager_has_them(case: str, softmax: str) ->
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
+@pytest.mark.usefixtures("quick_builds")
 def test_exact_gelu_has_its_limits() -> None:
     loaded = made(source("return F.gelu(x)", "torch.randn(1, 4)"))
     (file,) = built(plainest(design(loaded), 1))
@@ -360,6 +358,7 @@ def test_rows_of_any_length_are_right(columns: int) -> None:
     assert_right(loaded, plainest(design(loaded), 1), "eval")
 
 
+@pytest.mark.usefixtures("quick_builds")
 @pytest.mark.parametrize(
     "forward", ["return torch.softmax(x * 2.0, dim=1)", "return torch.exp(x)", "return x.sum(dim=1)"]
 )
@@ -514,6 +513,7 @@ def test_expanded_input_is_right() -> None:
         torch.testing.assert_close(new(x), model(x))
 
 
+@pytest.mark.usefixtures("quick_builds")
 def test_weights_of_any_layout_are_right() -> None:
     loaded = made(source("return torch.exp(x) + self.w", init="self.w = nn.Parameter(torch.randn(20))"))
     (file,) = built(plainest(design(loaded), 1))
@@ -542,6 +542,7 @@ def test_wrong_input_is_a_clear_error(x: Any, error: type[Exception], message: s
         new(x)
 
 
+@pytest.mark.usefixtures("quick_builds")
 def test_second_input_of_another_batch_is_a_clear_error() -> None:
     loaded = made(source("return torch.exp(x) + y", "torch.randn(6, 20), torch.randn(6, 20)", arguments="x, y"))
     (file,) = built(plainest(design(loaded), 1))
@@ -549,6 +550,7 @@ def test_second_input_of_another_batch_is_a_clear_error() -> None:
         file.ModelNew()(torch.zeros(6, 20), torch.zeros(5, 20))
 
 
+@pytest.mark.usefixtures("quick_builds")
 def test_model_of_another_dtype_is_an_error() -> None:
     loaded = made(source("return torch.exp(x) + self.w", init="self.w = nn.Parameter(torch.randn(20))"))
     (file,) = built(plainest(design(loaded), 1))
@@ -556,6 +558,7 @@ def test_model_of_another_dtype_is_an_error() -> None:
         file.ModelNew().double()(torch.zeros(6, 20))
 
 
+@pytest.mark.usefixtures("quick_builds")
 def test_argument_that_the_problem_leaves_out_is_refused() -> None:
     loaded = made(source("return torch.exp(x) * 2.0 if mask is None else x", arguments="x, mask=None, scale=2.0"))
     (file,) = built(plainest(design(loaded), 1))
@@ -566,6 +569,7 @@ def test_argument_that_the_problem_leaves_out_is_refused() -> None:
             new(torch.zeros(6, 20), **wrong)
 
 
+@pytest.mark.usefixtures("quick_builds")
 def test_number_other_than_the_captured_one_is_refused() -> None:
     loaded = made(source("return torch.exp(x) * k", "torch.randn(6, 20), 3.0", arguments="x, k"))
     (file,) = built(plainest(design(loaded), 1))
@@ -591,6 +595,7 @@ def test_backward_through_the_output_raises(trio: tuple[LoadedProblem, Any, Any]
         new(*drawn(loaded)).sum().backward()
 
 
+@pytest.mark.usefixtures("quick_builds")
 def test_backward_to_an_input_raises() -> None:
     loaded = made(source("return torch.exp(x)"))
     (file,) = built(plainest(design(loaded), 1))
@@ -598,6 +603,7 @@ def test_backward_to_an_input_raises() -> None:
         file.ModelNew()(torch.zeros(6, 20, requires_grad=True)).sum().backward()
 
 
+@pytest.mark.usefixtures("quick_builds")
 def test_backward_through_one_of_several_outputs_raises() -> None:
     loaded = made(
         source("y = self.linear(x).relu()\nreturn y, torch.topk(y, 2)[1]", init="self.linear = nn.Linear(20, 20)")

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 from models import design, made, pair, plainest, source
-from test_reductions_cpu import assert_first_plan_is_as_accurate, quick_builds  # noqa: F401
+from test_reductions_cpu import assert_first_plan_is_as_accurate
 
 from kgen.hardware import cpu
+
+pytestmark = pytest.mark.usefixtures("quick_builds")
 
 LINEAR = "self.linear = nn.Linear(300, 37)"
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.utils._pytree as pytree
-from models import design, graph, made, module, quick_load_inline, source
+from models import design, graph, made, module, source
 
 from kgen.compiler.operators import OPS
 from kgen.tuning.search import Point
@@ -88,13 +87,13 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("quick_builds")
 @pytest.mark.parametrize("case", CASES)
-def test_values_are_those_of_eager(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_those_of_eager(case: str) -> None:
     used = [name for name in INPUTS if name in graph_names(CASES[case])]
     loaded = made(source(CASES[case], ", ".join(INPUTS[name] for name in used), arguments=", ".join(used)))
     of = design(loaded)
     number = next(n for n, option in enumerate(of.options) if "(library)" not in option.name)
-    monkeypatch.setattr("torch.utils.cpp_extension.load_inline", quick_load_inline(tmp_path))
     new = module(of.candidate(Point(number, (0,) * len(of.options[number].kernels)))).ModelNew().eval()
     torch.manual_seed(0)
     inputs = loaded.inputs()
@@ -116,12 +115,12 @@ def graph_names(text: str) -> set[str]:
     return {name.strip() for name in text.replace("\n", " ").translate(str.maketrans("()[]{},.*+-/&|^~=<>:%", " " * 21)).split()}
 
 
+@pytest.mark.usefixtures("quick_builds")
 @pytest.mark.parametrize("forward", ["x[:, few]", "x.gather(1, at)", "F.embedding(at, table)"])
-def test_index_out_of_range_reads_inside_of_the_tensor(forward: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_out_of_range_reads_inside_of_the_tensor(forward: str) -> None:
     inputs = "torch.randn(4, 33), torch.full((4, 7), 1 << 40), torch.full((3, 7), -(1 << 40)), torch.randn(9, 5)"
     loaded = made(source(f"return {forward}", inputs, arguments="x, at, few, table"))
     of = design(loaded)
-    monkeypatch.setattr("torch.utils.cpp_extension.load_inline", quick_load_inline(tmp_path))
     new = module(of.candidate(Point(0, (0,)))).ModelNew().eval()
     x, at, few, table = loaded.inputs()
     assert torch.isin(new(x, at, few, table), torch.cat([x.flatten(), table.flatten()])).all()

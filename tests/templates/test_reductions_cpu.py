@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from models import captured, made, module, quick_load_inline, source
+from models import captured, made, module, source
 from test_candidates_cpu import assert_as_accurate_as_eager, constructed, drawn, resized
 
 from kgen.hardware import cpu
@@ -25,10 +23,7 @@ CASES = {
     "columns of a batch": ("return x.sum(0), x.prod(0)", "torch.rand(300, 30) + 0.5", "", "eval"),
 }  # fmt: skip
 
-
-@pytest.fixture(autouse=True)
-def quick_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.utils.cpp_extension.load_inline", quick_load_inline(tmp_path))
+pytestmark = pytest.mark.usefixtures("quick_builds")
 
 
 def assert_first_plan_is_as_accurate(forward: str, inputs: str, init: str, mode: str, schedule: str = "") -> None:
