@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from emulated import EMULATION, _built, host_text
+from emulated import _built, host_text
 
 from kgen.compiler.operators import OPS
 from kgen.templates.spelling import expression, helpers
@@ -37,7 +37,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
         f'extern "C" void run_{op}(const float* x, float* y) {{\n    for (int i = 0; i < {len(NUMBERS)}; ++i) y[i] = {text};\n}}' for op, text in texts.items()
     )
     of = helpers(loops, "cuda")
-    _built(folder, (EMULATION / "device.cpp").read_text(), ["-O1"])
     library = ctypes.CDLL(str(_built(folder, "#include <cuda_runtime.h>\n" + host_text(of.math + of.table + loops), ["-O1"])))
     x = NUMBERS.float().numpy()
     results = {}
