@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,11 @@ from models import quick_load_inline
 
 @pytest.fixture(scope="session")
 def device(tmp_path_factory: pytest.TempPathFactory) -> Device:
-    return Device(tmp_path_factory.mktemp("emulated"))
+    """With the builds of all workers of a session in one folder: the device itself takes longest."""
+    of_session = tmp_path_factory.getbasetemp().parent if os.environ.get("PYTEST_XDIST_WORKER") else tmp_path_factory.getbasetemp()
+    folder = of_session / "emulated"
+    folder.mkdir(exist_ok=True)
+    return Device(folder)
 
 
 @pytest.fixture(scope="session")

@@ -118,7 +118,7 @@ def _headers(folder: Path, flags: Sequence[str]) -> Path:
     header = folder / f"{_digest(text, flags)}.h"
     compiled = header.with_suffix(".h.gch")
     if not compiled.exists():
-        header.write_text(text)
+        _written(header, text)
         made = header.with_suffix(f".{os.getpid()}")
         subprocess.run(["g++", *_FLAGS, *flags, "-x", "c++-header", str(header), "-o", str(made)], check=True, capture_output=True)
         os.replace(made, compiled)
@@ -130,11 +130,18 @@ def _digest(text: str, flags: Sequence[str]) -> str:
     return hashlib.sha256(about.encode()).hexdigest()[:20]
 
 
+def _written(path: Path, text: str) -> None:
+    """Write a file at once: another process may be reading it."""
+    made = path.with_suffix(f".{os.getpid()}{path.suffix}")
+    made.write_text(text)
+    os.replace(made, path)
+
+
 def _built(folder: Path, cpp: str, flags: Sequence[str]) -> Path:
     library = folder / f"{_digest(cpp, flags)}.so"
     if not library.exists():
         file, made = library.with_suffix(".cpp"), library.with_suffix(f".{os.getpid()}")
-        file.write_text(cpp)
+        _written(file, cpp)
         done = subprocess.run(["g++", *_FLAGS, *flags, str(file), "-o", str(made)], capture_output=True, text=True)
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if "error" in line]
