@@ -83,6 +83,7 @@ class RealSweep:
     told: frozenset[str]
     strays: tuple[str, ...]
     last: Ended
+    evaluations: int  # that are stored at its end
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +107,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> RealSweep:
         strays += home.strays()
         assert not home.db.exists() or home.ask("PRAGMA integrity_check") == [("ok",)]
     last = wait(home.start_brief(*REAL_SWEEP, "--json"))
-    return RealSweep(home, frozenset(told), (*strays, *home.strays()), last)
+    [(evaluations,)] = home.ask("SELECT count(*) FROM evaluation")
+    return RealSweep(home, frozenset(told), (*strays, *home.strays()), last, evaluations)
 
 
 def test_real_sweep_goes_on_after_each_kill(real: RealSweep) -> None:
@@ -130,14 +132,24 @@ def test_no_process_is_left_of_real_sweeps(real: RealSweep) -> None:
     assert real.strays == ()
 
 
-def test_finished_real_sweep_is_not_evaluated_again_by_the_next_one(real: RealSweep) -> None:
-    home = real.home
-    [(rows,)] = home.ask("SELECT count(*) FROM evaluation")
-    process = home.start(*SHORT_SWEEP, "--budget", "2", "--json")
+@pytest.fixture(scope="module")
+def terminated(real: RealSweep) -> tuple[Ended, list[str]]:
+    """A real sweep of what the first one found, terminated in its finals: how it ended, and what it left."""
+    process = real.home.start(*SHORT_SWEEP, "--budget", "2", "--json")
     wait_for_event(process, "finals")
-    end(process, signal.SIGKILL)
-    assert home.ask("SELECT count(*) FROM evaluation") == [(rows,)]
-    assert home.ask("SELECT count(*) FROM trial WHERE taken_over") == [(2,)]
+    return end(process, signal.SIGTERM)[0], real.home.strays()
+
+
+def test_finished_real_sweep_is_not_evaluated_again_by_the_next_one(real: RealSweep, terminated: object) -> None:
+    assert real.home.ask("SELECT count(*) FROM evaluation") == [(real.evaluations,)]
+    assert real.home.ask("SELECT count(*) FROM trial WHERE taken_over") == [(2,)]
+
+
+def test_termination_ends_a_real_sweep_like_an_interrupt(real: RealSweep, terminated: tuple[Ended, list[str]]) -> None:
+    ended, strays = terminated
+    assert (ended.code, ended.events[-1]["state"]) == (130, "interrupted")
+    assert real.home.ask("SELECT state FROM sweep ORDER BY started_at DESC LIMIT 1") == [("interrupted",)]
+    assert strays == []
 
 
 @pytest.fixture(scope="module")
@@ -166,13 +178,3 @@ def test_interrupt_ends_a_real_sweep_soon_with_a_table_and_exit_code_130(
     assert ended.err.endswith("interrupted; the same command goes on from here\n")
     assert strays == []
     assert seconds < 20  # two seconds where the machine is not busy
-
-
-def test_termination_ends_a_real_sweep_like_an_interrupt(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    process = home.start(*SHORT_SWEEP, "--json")
-    wait_for_event(process, "started")
-    ended, _ = end(process, signal.SIGTERM)
-    assert (ended.code, ended.events[-1]["state"]) == (130, "interrupted")
-    assert home.ask("SELECT state FROM sweep") == [("interrupted",)]
-    assert home.strays() == []
