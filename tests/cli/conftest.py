@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def filled() -> Iterator[Filled]:
+def filled(kgen_home: Path, newest: Path) -> Iterator[Filled]:
+    kgen_home.mkdir()
+    shutil.copy(newest, kgen_home / "kgen.db")
     with Database.open() as database:
         yield Filled(database)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from kgen.store import Database
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database.open(str(tmp_path / "kgen.db")) as opened:
+def database(tmp_path: Path, newest: Path) -> Iterator[Database]:
+    with Database.open(str(shutil.copy(newest, tmp_path / "kgen.db"))) as opened:
         yield opened
 
 

@@ -21,14 +21,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "kgen.db"
 
 
-@pytest.fixture(scope="session")
-def newest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of SQLite with the newest schema and no row, to copy: faster than all migrations each time."""
-    made = tmp_path_factory.mktemp("newest") / "kgen.db"
-    Database.open(str(made)).close()
-    return made
-
-
 @pytest.fixture(params=BACKENDS)
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     """A database with the newest schema and no row; a test module may ask for one kind alone."""
