@@ -166,6 +166,10 @@ def error(exact: torch.Tensor, found: torch.Tensor) -> float:
 
 #: Cases that take longest; each has the variant of another one that always runs.
 _LONG_CASES = {"long sums of few, with columns of w for rows", "tiles of w for two blocks", "bfloat16, tiles of columns for two blocks"}
+#: Cases that run in one variant: "group norm of columns" and "the least of each normalised group" run in all.
+_GROUPS = {
+    "softmax of groups of columns", "a sum and a maximum of groups of columns", "layer norm of a batch of matrices", "group norm beside what it is of",
+}  # fmt: skip
 
 
 def _parameters() -> Iterator[Any]:
@@ -173,7 +177,8 @@ def _parameters() -> Iterator[Any]:
     for case, (_, _, points) in CASES.items():
         for number, point in enumerate(points):
             again = "variant" in point and any(point["variant"] == earlier.get("variant") for earlier in points[:number])
-            yield pytest.param(case, number, marks=[pytest.mark.exhaustive] if again or case in _LONG_CASES else [])
+            rare = again or case in _LONG_CASES or (case in _GROUPS and number > 0)
+            yield pytest.param(case, number, marks=[pytest.mark.exhaustive] if rare else [])
 
 
 @pytest.mark.parametrize(("case", "number"), [*_parameters()])
