@@ -875,6 +875,8 @@ class _Finished:
         if contraction and not (self._varying() | stored) - self.pool.keys() <= frozenset(self._of_contraction()):
             ahead = "what is in front of a convolution is stored too"
             raise NotFusable(ahead if contraction.before else "the sums of a contraction are repeated along other axes")
+        if contraction and not self._takes_all_sums():
+            raise NotFusable("a kernel reads a part of the sums of a contraction, or has other values beside them")
         if contraction and contraction.window and self._reduced:
             contraction = replace(contraction, across=self._reduced != self.last.free_symbols)
         if contraction and self.pool:
@@ -997,6 +999,12 @@ class _Finished:
         """The axes of a contraction's sums in their own order, of those that are pooled the windows'; none without a contraction."""
         index = [at.subs(self.pool) for at in self.builder.contraction_index]
         return [symbol for at in index for symbol in sorted(at.free_symbols, key=lambda s: -at.coeff(s))]
+
+    def _takes_all_sums(self) -> bool:
+        """Whether the kernel's axes run over each sum of the contraction once: its operands lie as its axes say."""
+        (name,) = {s.text for s in self.needed.values() if s.kind == "sums"}
+        index, sizes = self.builder.contraction_index, self.graph.type(name).sizes()
+        return all(self.builder.axes.covers(at, size) is not None for at, size in zip(index, sizes))
 
     def _span(self) -> int:
         """How many neighbouring columns of a contraction a reduction takes together; 0 where it takes others, or there is none."""

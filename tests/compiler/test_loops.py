@@ -365,3 +365,17 @@ def test_indices_stay_at_least_zero_under_divisions() -> None:
 def test_result_of_a_contraction_that_is_repeated_is_another_kernel() -> None:
     with pytest.raises(NotFusable, match="along other axes"):
         program("return F.interpolate(self.linear(x)[:, None], scale_factor=2)", "torch.randn(6, 20)", "self.linear = nn.Linear(20, 1)")
+
+
+@pytest.mark.parametrize(
+    ("forward", "init", "inputs"),
+    [
+        ("return torch.cat([self.conv(x), y], 1)", "self.conv = nn.Conv2d(16, 32, 3, padding=1)", "torch.randn(2, 16, 8, 8), torch.randn(2, 32, 8, 8)"),
+        ("return torch.cat([self.conv(x), y], 3)", "self.conv = nn.Conv2d(16, 32, 3, padding=1)", "torch.randn(2, 16, 8, 8), torch.randn(2, 32, 8, 8)"),
+        ("return self.conv(x)[:, :, :4] + y", "self.conv = nn.Conv2d(16, 32, 3, padding=1)", "torch.randn(2, 16, 8, 8), torch.randn(2, 32, 4, 8)"),
+        ("return (x @ y)[:, :5].relu()", "", "torch.randn(2, 8, 64), torch.randn(2, 64, 32)"),
+    ],
+)
+def test_a_kernel_has_all_sums_of_its_contraction_and_nothing_beside_them(forward: str, init: str, inputs: str) -> None:
+    with pytest.raises(NotFusable, match="a part of the sums of a contraction, or has other values beside them"):
+        program(forward, inputs, init, "x, y")
