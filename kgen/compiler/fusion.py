@@ -303,7 +303,7 @@ class _Cutter:
     def _taken(self, names: Sequence[str]) -> _Taken | None:
         """The kernel of these nodes, if a template takes it.
 
-        It stores every value that other nodes use, or the last value alone where no template stores the others.
+        It stores every value that other nodes use, or the last value and effects alone where no template stores the others.
         """
         key = tuple(names)
         if key not in self._known:
@@ -311,7 +311,8 @@ class _Cutter:
         return self._known[key]
 
     def _find(self, names: tuple[str, ...]) -> _Taken | None:
-        last, used = names[-1:], _used_outside(self.graph, self.free, names)
+        effects, used = [n for n in names if self.graph.node(n).effect], _used_outside(self.graph, self.free, names)
+        last = tuple(dict.fromkeys((*effects, names[-1])))
         returned = {root for r in self.graph.returns for root in _roots(self.graph, self.free, r)}
         for outputs in dict.fromkeys((used or last, last)):
             if returned & set(used) - set(outputs):

@@ -118,6 +118,14 @@ def test_effects_happen_once_and_in_their_order(chain: tuple[FusionPlan, ...]) -
         assert [n for n in run if n in effects] == effects
 
 
+def test_every_effect_is_stored() -> None:
+    init = "self.conv, self.norm = nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(32)"
+    forward = "x = torch.cat([x, self.conv(x)], 1)\nreturn torch.cat([x, self.norm(x).relu()], 1)"
+    for plan in planned(forward, init, "torch.randn(2, 16, 8, 8)", mode="train", of=ALL):
+        stored = {output for step in plan.steps for output in step.outputs}
+        assert {n.name for n in plan.graph.nodes if n.effect} <= stored, plan.name
+
+
 def test_no_plan_occurs_twice(chain: tuple[FusionPlan, ...]) -> None:
     assert all(a.steps != b.steps or a.graph != b.graph for i, a in enumerate(chain) for b in chain[:i])
 
