@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Callable, Iterator, Sequence
 
 from kgen.compiler import plan_name
@@ -44,6 +44,9 @@ _C_FUNCTIONS = frozenset(
     "fmod frexp gamma hypot index isfinite isinf isnan ldexp lgamma log log10 log1p log2 logb modf nan nearbyint nextafter norm pow "
     "remainder remove rint round rsqrt select signbit sin sinh sqrt tan tanh tgamma trunc".split()
 )
+
+#: Reductions in one pass that may be made in two.
+_TWO_WAYS = frozenset(("softmax", "moments"))
 
 #: Operators that are only bookkeeping or a view: they are run, and left out of a plan's name.
 _UNNAMED = {"aten.add_.Tensor", "_operator.getitem"}
@@ -88,6 +91,10 @@ class Kernel:
 Step = Library | Kernel
 
 
+#: Programs that were lowered, by nodes, outputs and passes; ``None`` where they make no kernel.
+_Programs = dict[tuple[tuple[str, ...], tuple[str, ...], bool], Program | None]
+
+
 @dataclass(frozen=True)
 class FusionPlan:
     """One way to run a graph, with a readable name."""
@@ -96,7 +103,7 @@ class FusionPlan:
     rewrites: tuple[str, ...]
     graph: OpGraph
     steps: tuple[Step, ...]
-    _programs: dict[object, Program] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _programs: _Programs = field(default_factory=dict, repr=False, compare=False)  # those of all plans of a graph: they share most
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -108,10 +115,9 @@ class FusionPlan:
         return not self.kernels and not self.graph.folded
 
     def program(self, kernel: Kernel, *, two_passes: bool = False) -> Program:
-        key = kernel.nodes, kernel.outputs, two_passes
-        if key not in self._programs:  # every candidate of the plan asks for it
-            self._programs[key] = lower(self.graph, kernel.nodes, kernel.outputs, two_passes=two_passes)
-        return self._programs[key]
+        found = _lowered(self.graph, self._programs, kernel.nodes, kernel.outputs, two_passes)
+        assert found is not None, "a kernel of a plan has a program"
+        return found
 
     def operands(self, step: Step) -> tuple[str, ...]:
         """The values that a step reads."""
@@ -154,12 +160,27 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
         usable = tuple(t for t in templates if not (unbiased_only and t.biased))
         for plan in _Cutter(variant, usable, asked[unbiased_only]).plans():
             found.setdefault((plan.graph, plan.steps), plan)
-    control = _plan(Variant((), graph), [Library(n.name) for n in graph.nodes])
+    control = _plan(Variant((), graph), [Library(n.name) for n in graph.nodes], {})
     return tuple(order(sorted(found.values(), key=_steps_besides_contractions), control))
 
 
-def _plan(variant: Variant, steps: Sequence[Step]) -> FusionPlan:
-    return FusionPlan(_name(variant, steps), variant.rewrites, variant.graph, tuple(steps))
+def _plan(variant: Variant, steps: Sequence[Step], programs: _Programs) -> FusionPlan:
+    return FusionPlan(_name(variant, steps), variant.rewrites, variant.graph, tuple(steps), programs)
+
+
+def _lowered(graph: OpGraph, known: _Programs, names: tuple[str, ...], outputs: tuple[str, ...], two_passes: bool) -> Program | None:
+    """The program of these nodes, if they make a kernel; lowered once, since every candidate asks for it."""
+    if two_passes:  # few programs differ from those in one pass
+        program = _lowered(graph, known, names, outputs, False)
+        if program is None or _TWO_WAYS.isdisjoint(r.kind for r in program.reductions):
+            return program
+    key = names, outputs, two_passes
+    if key not in known:
+        try:
+            known[key] = lower(graph, names, outputs, two_passes=two_passes)
+        except NotFusable:
+            known[key] = None
+    return known[key]
 
 
 def _whole(graph: OpGraph, templates: Sequence[Template]) -> frozenset[str]:
@@ -238,7 +259,7 @@ class _Cutter:
     templates: tuple[Template, ...]
     _asked: _Asked
     _known: dict[tuple[str, ...], _Taken | None] = field(default_factory=dict)
-    _programs: dict[tuple[tuple[str, ...], tuple[str, ...], bool], Program | None] = field(default_factory=dict)
+    _programs: _Programs = field(default_factory=dict)
 
     @property
     def graph(self) -> OpGraph:
@@ -298,7 +319,7 @@ class _Cutter:
         for choice in itertools.islice(itertools.product(*options), most):
             steps = self._steps(fusable, runs, choice)
             if steps is not None and (any(isinstance(s, Kernel) for s in steps) or self.graph.folded):
-                yield _plan(self.variant, steps)
+                yield _plan(self.variant, steps, self._programs)
 
     def _taken(self, names: Sequence[str]) -> _Taken | None:
         """The kernel of these nodes, if a template takes it.
@@ -323,13 +344,7 @@ class _Cutter:
         return None
 
     def _lowered(self, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False) -> Program | None:
-        key = tuple(names), tuple(outputs), two_passes
-        if key not in self._programs:
-            try:
-                self._programs[key] = lower(self.graph, names, outputs, two_passes=two_passes)
-            except NotFusable:
-                self._programs[key] = None
-        return self._programs[key]
+        return _lowered(self.graph, self._programs, tuple(names), tuple(outputs), two_passes)
 
     def _template(self, nodes: Sequence[str], outputs: Sequence[str]) -> Template | None:
         """The template that takes the kernel of these nodes; models repeat their layers, so that most have been asked about."""
@@ -438,8 +453,8 @@ class _Cutter:
             steps += self._views_of(program.operands, steps)
             over = None
             if template.in_place:
-                both = (program, self._lowered(taken.nodes, taken.outputs, two_passes=True))
-                over = _overwrites(graph, both, libraries, needed[number])
+                in_two_passes = partial(self._lowered, taken.nodes, taken.outputs, two_passes=True)
+                over = _overwrites(graph, program, in_two_passes, libraries, needed[number])
             own = {n.name for n in piece} | self._cheap
             name = kernel_name([_label(graph.node(n)) for n in taken.nodes if n in own], taken_names)
             steps.append(Kernel(name, template.name, taken.nodes, taken.outputs, over))
@@ -579,12 +594,13 @@ def _pulled(graph: OpGraph, free: frozenset[str], node: Node, stored: set[str], 
     return out
 
 
-def _overwrites(graph: OpGraph, programs: Sequence[Program], libraries: set[str], needed: frozenset[str]) -> str | None:
+def _overwrites(
+    graph: OpGraph, program: Program, in_two_passes: Callable[[], Program | None], libraries: set[str], needed: frozenset[str]
+) -> str | None:
     """An operand that the kernel's one full-size output may be written over, since nothing needs it afterwards.
 
-    ``programs`` are the kernel's, with softmax in one pass and in two.
+    ``in_two_passes`` lowers the kernel's program with reductions that take two passes.
     """
-    program = programs[0]
     stores = [s for s in program.stores if s.level == "element"]
     if len(stores) != 1:
         return None
@@ -594,7 +610,10 @@ def _overwrites(graph: OpGraph, programs: Sequence[Program], libraries: set[str]
         aliases = _aliases(graph, load.tensor, libraries)
         fresh = graph.producer(load.tensor) is not None and not _may_be_view(graph, load.tensor, libraries)
         read = {x.tensor for x in program.reads if x is not load}
-        if fresh and not aliases & (needed | read) and not any(_read_after_store(p, load.tensor) for p in programs):
+        if not fresh or aliases & (needed | read) or _read_after_store(program, load.tensor):
+            continue
+        other = in_two_passes()
+        if other is not None and not _read_after_store(other, load.tensor):
             return load.tensor
     return None
 
@@ -608,7 +627,7 @@ def _aliases(graph: OpGraph, tensor: str, libraries: set[str]) -> set[str]:
     """The tensor, and the values that may share its memory."""
     found = {tensor}
     for node in graph.nodes:
-        if found & set(node.values) and _may_be_view(graph, node.name, libraries):
+        if not found.isdisjoint(node.values) and _may_be_view(graph, node.name, libraries):
             found.add(node.name)
     return found
 
