@@ -19,6 +19,10 @@ class NeedsFunctional(Exception):
     """The program writes in place where the graph cannot follow, or has regions that a functional one has not."""
 
 
+#: Operators that take no number which lies on another device than their first operand.
+_ON_ONE_DEVICE = frozenset(f"aten.{name}.Tensor" for name in ("clamp", "clamp_min", "clamp_max"))
+
+
 class Call:
     """One call of an ATen operator, read for the table and spelled as Python source."""
 
@@ -106,6 +110,8 @@ class Call:
                 return f"{{{order.index(value.name)}}}"
             if isinstance(value, tuple):
                 return "[" + ", ".join(spell(v) for v in value) + "]"
+            if isinstance(value, Literal) and self.target in _ON_ONE_DEVICE:
+                return value.text.replace("torch.tensor(", "torch.full((), ").removesuffix(")") + ", device={device})"
             return value.text if isinstance(value, (Code, Literal)) else escaped(value)
 
         positional = [spell(a) for a in self.args]

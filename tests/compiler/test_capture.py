@@ -404,6 +404,8 @@ def test_number_that_forward_changes_and_leaves_alone_is_captured() -> None:
 def test_one_bound_that_is_a_tensor_is_a_pointwise_operator() -> None:
     found = captured("return torch.clamp(x, max=torch.tensor(4.0)), torch.clamp(x, min=x[0])")
     assert [op for op in ops(found) if "clamp" in op] == ["clamp_max_tensor", "clamp_min_tensor"]
+    (call,) = (node.call for node in found.nodes if node.op == "clamp_max_tensor")
+    assert "torch.full((), 4.0, device={device})" in call, "the library takes no bound of another device"
 
 
 @pytest.mark.parametrize("write", ["x += 1", "x.relu_()", "x[:, 0] = 0.0", "x.view(-1).zero_()"])
