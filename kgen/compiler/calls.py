@@ -13,14 +13,12 @@ if TYPE_CHECKING:
 
 #: Python's functions that may stand in a program, as source.
 _FUNCTIONS = {operator.getitem: "{}[{}]"}
+#: Operators that take no number which lies on another device than their first operand.
+_ON_ONE_DEVICE = frozenset(f"aten.{name}.Tensor" for name in ("clamp", "clamp_min", "clamp_max"))
 
 
 class NeedsFunctional(Exception):
     """The program writes in place where the graph cannot follow, or has regions that a functional one has not."""
-
-
-#: Operators that take no number which lies on another device than their first operand.
-_ON_ONE_DEVICE = frozenset(f"aten.{name}.Tensor" for name in ("clamp", "clamp_min", "clamp_max"))
 
 
 class Call:

@@ -64,13 +64,3 @@ def loaded(element: str, dtype: str) -> str:
 def stored(value: str, of: str, dtype: str) -> str:
     """C source of an element in memory, from a value of the dtype ``of``."""
     return value if value_type(of) == DTYPES[dtype].memory else f"static_cast<{DTYPES[dtype].memory}>({value})"
-
-
-def widened(call: str, dtype: str) -> str:
-    """The library call with its operand ``{0}``, of this dtype, made float32 where that is a half type."""
-    return call.replace("{0}", "{0}.float()") if dtype in HALF else call
-
-
-def rounded(call: str, dtype: str) -> str:
-    """The library call with its result in the dtype, where operands of float32 make a half type wider."""
-    return f"({call}).to(torch.{dtype})" if dtype in HALF else call

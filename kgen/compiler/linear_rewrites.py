@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Sequence
 
-from kgen.compiler.dtypes import rounded, widened
 from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Operand, Tensor
+from kgen.compiler.source import rounded, widened
 
 _MATMULS = ("matmul", "mm", "mv")
 #: Weights in float64 with their signs and ones, to be added up together; and the two weights from such a sum.

@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import Collection, Mapping, Sequence
 
 from kgen.compiler.convolutions import TARGETS
-from kgen.compiler.dtypes import HALF, rounded, widened
+from kgen.compiler.dtypes import HALF
 from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
 from kgen.compiler.operators import OPS, Kind
-from kgen.compiler.source import spell_value
+from kgen.compiler.source import rounded, spell_value, widened
 
 FEW_ROWS, LONG_ROW = 512, 16384  # rows, and elements of each: blocks of one kernel would be too few, and long at work
 

@@ -45,6 +45,7 @@ from kgen.compiler.dtypes import HALF
 from kgen.compiler.graph import FoldedWeight, Node, Operand, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import diagonal_to_scale, product_to_sum, sum_into_linear
 from kgen.compiler.operators import OPS, Kind
+from kgen.compiler.source import rounded
 
 Rewrite = Callable[[OpGraph], OpGraph]
 
@@ -270,7 +271,7 @@ def split_batchnorm(graph: OpGraph) -> OpGraph:
             "normalise_affine" if "bias" in roles else "normalise",
             inputs,
             node.type,
-            f"(({{0}} - {{1}}) * {{2}}{tail}).to(torch.{node.type.dtype})" if node.type.dtype in HALF else "({0} - {1}) * {2}" + tail,
+            rounded(f"({{0}} - {{1}}) * {{2}}{tail}", node.type.dtype),
         )
         graph = graph.with_nodes_for(node.name, (moments, mean, scale, apply))
     return graph
@@ -378,7 +379,8 @@ PIPELINES = (
 )
 
 
-#: Rewrites whose new weights have the dtype of the old ones: half types would round them so that sums err more than PyTorch's.
+#: Rewrites for float32 alone. Most make new weights, which products of half types would round so that sums err more than
+#: PyTorch's.
 _FLOAT32_ONLY = frozenset({
     "pull_scale_into_linear", "fold_batchnorm_into_linear", "diagonal_to_scale",
     "mean_into_convolution", "average_into_convolution", "affine_into_convolution",

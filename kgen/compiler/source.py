@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from kgen.compiler.dtypes import HALF
 from kgen.compiler.graph import BatchSize
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ RESERVED = frozenset(
     "outer across along lines tiles row rows col lane line step item j at begin end first last vector vectors tile count shift sum square mean squares "
     "of number N K LD GROUP GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
     "tap tap_a tap_b tap_c tap_d in_a in_b in_c in_d out_a out_b out_c out_d inside_row running totals warp so_far first_line first_col strip down before carry "
-    "inside from found moments difference deviation variance workspace stream stride next ahead own origin merges inverse "
+    "inside line_of_inputs from found moments difference deviation variance workspace stream stride next ahead own origin merges inverse "
     "merged total partial max min other piece cols rank round team teams arrivals slots slot head tail seen take request next_row next_step shared part place chunk parts span spans of_lane repaired SPAN SPANS "
     "asm auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
     "export extern float for friend goto if inline int long mutable namespace new noexcept operator private protected "
@@ -52,3 +53,13 @@ def tensor_source(tensor: "torch.Tensor") -> str:
     text = spell_value(tensor.tolist())
     plain = (torch.float32, torch.int64, torch.bool)
     return f"torch.tensor({text})" if tensor.dtype in plain and tensor.numel() else f"torch.tensor({text}, dtype={tensor.dtype})"
+
+
+def widened(call: str, dtype: str) -> str:
+    """The library call with its operand ``{0}``, of this dtype, made float32 where that is a half type."""
+    return call.replace("{0}", "{0}.float()") if dtype in HALF else call
+
+
+def rounded(call: str, dtype: str) -> str:
+    """The library call with its result in the dtype, where operands of float32 make a half type wider."""
+    return f"({call}).to(torch.{dtype})" if dtype in HALF else call

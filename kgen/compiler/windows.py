@@ -48,10 +48,14 @@ class Slide:
         return (self.taps - 1) * self.dilation + 1
 
     @property
+    def last(self) -> int:
+        """The last position that a tap of an output has: it may lie behind the input."""
+        return (self.outputs - 1) * self.stride - self.padding + self.span - 1
+
+    @property
     def counts_all(self) -> bool:
         """Whether every tap of every output counts in a mean."""
-        last = (self.outputs - 1) * self.stride - self.padding
-        return -self.padding >= self.counted[0] and last + self.span <= self.counted[1]
+        return -self.padding >= self.counted[0] and self.last < self.counted[1]
 
 
 @dataclass(frozen=True)

@@ -107,8 +107,7 @@ class WindowParts:
         letter = self.letter(slide)
         at = f"out_{letter}{times(slide.stride)} + " if slide.stride else ""
         head = [f"const int in_{letter} = {at}tap_{letter}{times(slide.dilation)}{minus(slide.padding)};"]
-        last = (slide.outputs - 1) * slide.stride - slide.padding + slide.span - 1
-        beyond = outside(f"in_{letter}", -slide.padding, last, slide.size)
+        beyond = outside(f"in_{letter}", -slide.padding, slide.last, slide.size)
         head += [f"if ({beyond}) continue;"] if beyond else []
         return block(f"for (int tap_{letter} = 0; tap_{letter} < {slide.taps}; ++tap_{letter})", [*head, *body])
 

@@ -84,8 +84,7 @@ def render(task: Task, params: Params) -> Rendering:
         head += ["#pragma omp simd", *block("for (int place = 0; place < width; ++place)", made)]
     body = [*map(step, parts.points), *(line.format(parts.window.arg) for line in _TAKE[parts.window.kind])]
     across = ["#pragma omp simd", *block("for (int place = 0; place < width; ++place)", [*taken(body), *body])]
-    last = (inner.outputs - 1) * inner.stride - inner.padding + inner.span - 1
-    beyond = outside(f"in_{letter}", -inner.padding, last, inner.size)
+    beyond = outside(f"in_{letter}", -inner.padding, inner.last, inner.size)
     at = f"const int in_{letter} = out_{letter}{times(inner.stride)} + tap_{letter}{times(inner.dilation)}{minus(inner.padding)};"
     reduction = block(f"for (int tap_{letter} = 0; tap_{letter} < {inner.taps}; ++tap_{letter})", [at, *([f"if ({beyond}) continue;"] if beyond else []), *across])
     for slide in reversed(parts.outer):

@@ -113,7 +113,7 @@ class _Layout:
     @property
     def used(self) -> int:
         """Inputs of a line from its first to the last that a window reads."""
-        return min(self.inner.size, (self.inner.outputs - 1) * self.inner.stride - self.inner.padding + self.inner.span)
+        return min(self.inner.size, self.inner.last + 1)
 
     @cached_property
     def line_width(self) -> int:
@@ -230,8 +230,7 @@ class _Emitter:
         fill = ", ".join([self.window.fill] * width)
         step = layout.threads * width
         body = [f"Vector<float, {width}> part = {{{fill}}};", *body, f"store_vector<{width}>(line_of_inputs + {name}, part);"]
-        last = (inner.outputs - 1) * inner.stride + inner.span - 1 - inner.padding
-        there = inside(name, -inner.padding, last, inner.size)
+        there = inside(name, -inner.padding, inner.last, inner.size)
         take = f"total[0][0] = {self.combine.format('total[0][0]', f'line_of_inputs[{name}]')};"
         windows = [
             f"const int {name} = first_col{times(inner.stride)} + tap{times(inner.dilation)}{minus(inner.padding)};",
@@ -253,15 +252,12 @@ class _Emitter:
         for step in self.parts.points:
             if isinstance(step, Map):
                 within.append(statement(step, "cuda"))
-                continue
-            named, along = self.parts.named(step), inner.position in step.access.symbols
-            load = f"load_vector<{width}>({self.sources[step.tensor]} + {named.access.index()})" if along else load_value(named, self.sources)
-            there = " && ".join(c for c in (inside_row, named.access.condition()) if c)
-            outside = common.filled_vector(step, width) if along else step.fill
-            found = f"{step.name}_vector" if along else step.name
-            lines.append(f"const {'auto' if along else value_type(step.dtype)} {found} = {f'{there} ? {load} : {outside}' if there else load};")
-            if along:
-                within.append(f"const {value_type(step.dtype)} {step.name} = {loaded(f'{step.name}_vector.v[j]', step.dtype)};")
+            elif inner.position in step.access.symbols:
+                vector, element = self._vector(step, width, inside_row)
+                lines.append(vector)
+                within.append(element)
+            else:
+                lines.append(self._single(step, inside_row))
         value = f"{inside_row} ? {self.window.arg} : {self.window.fill}" if inside_row else self.window.arg
         within.append(f"part.v[j] = {self.combine.format('part.v[j]', f'({value})' if inside_row else value)};")
         return [*lines, "#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", within)]
@@ -295,7 +291,7 @@ class _Emitter:
         lines = [f"const int in_{letter} = first_col{times(inner.stride)} + at{minus(-first)};"]
         guard = ""
         if conditions:
-            guard = "inside ? "
+            guard = "inside"
             lines.append(f"const bool inside = {' && '.join(conditions)};")
         width, within, fill = layout.width, [], self.window.fill
         filled = set()  # vectors that hold the window's fill where they lie outside
@@ -303,26 +299,35 @@ class _Emitter:
             if isinstance(step, Map):
                 within.append(statement(step, "cuda"))
             elif width > 1 and inner.position in step.access.symbols:
-                access = self.parts.named(step).access
-                load = f"load_vector<{width}>({self.sources[step.tensor]} + {access.index()})"
-                there = " && ".join(c for c in ("inside" if guard else "", access.condition()) if c)
-                if guard and not access.condition() and is_float(step.dtype):
+                if guard and not self.parts.named(step).access.condition() and is_float(step.dtype):
                     filled.add(step.name)
-                outside = replace(step, fill=fill) if step.name in filled else step
-                masked = f"{there} ? {load} : {common.filled_vector(outside, width)}" if there else load
-                lines.append(f"const auto {step.name}_vector = {masked};")
-                within.append(f"const {value_type(step.dtype)} {step.name} = {loaded(f'{step.name}_vector.v[j]', step.dtype)};")
+                vector, element = self._vector(replace(step, fill=fill) if step.name in filled else step, width, guard)
+                lines.append(vector)
+                within.append(element)
             else:
-                read = load_value(self.parts.named(step), self.sources)
-                lines.append(f"const {value_type(step.dtype)} {step.name} = {f'{guard}({read}) : {step.fill}' if guard else read};")
+                lines.append(self._single(step, guard))
         at = "at + j" if width > 1 else "at"
-        guarded = {name: f"{guard}{name} : {fill}" if guard and name not in filled else name for name in self.parts.near}
+        guarded = {name: f"{guard} ? {name} : {fill}" if guard and name not in filled else name for name in self.parts.near}
         within += [f"{name}_near[{at}] = {value};" for name, value in guarded.items()]
         if width > 1:
             within = ["#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", within)]
         step = f"at += {width}" if width > 1 else "++at"
         declared = [f"float {', '.join(f'{name}_near[{layout.near}]' for name in self.parts.near)};"]
         return [*declared, "#pragma unroll", *block(f"for (int at = 0; at < {layout.near}; {step})", [*lines, *within])]
+
+    def _vector(self, step: Load, width: int, guard: str) -> tuple[str, str]:
+        """The statements that load a vector of a row, where the guard holds, and that take one of its elements."""
+        access = self.parts.named(step).access
+        load = f"load_vector<{width}>({self.sources[step.tensor]} + {access.index()})"
+        there = " && ".join(c for c in (guard, access.condition()) if c)
+        found = f"{there} ? {load} : {common.filled_vector(step, width)}" if there else load
+        element = loaded(f"{step.name}_vector.v[j]", step.dtype)
+        return f"const auto {step.name}_vector = {found};", f"const {value_type(step.dtype)} {step.name} = {element};"
+
+    def _single(self, step: Load, guard: str) -> str:
+        """The statement that loads one element, where the guard holds."""
+        read = load_value(self.parts.named(step), self.sources)
+        return f"const {value_type(step.dtype)} {step.name} = {f'{guard} ? ({read}) : {step.fill}' if guard else read};"
 
     def _take(self) -> list[str]:
         """The row's inputs taken into the totals: summed along the row first where no tap has a value of its own."""
