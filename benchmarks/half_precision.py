@@ -134,12 +134,13 @@ def main() -> None:
         print(rows[-1], flush=True)
         torch._dynamo.reset()
         torch.cuda.empty_cache()
-        won = [float(r["won"]) for r in rows if r["won"] and float(r["won"]) > 0]  # type: ignore[arg-type]
+        found = [float(r["won"]) for r in rows if r["won"] is not None]  # type: ignore[arg-type]
+        won = [part for part in found if part > 0]
         notes = (
             "Medians with a cold cache, all subjects of a problem interleaved in one process. The product is the library's, "
             "without a bias. The roofline time adds a copy of the bytes that the plan with the fewest moves beside the product. "
             "`won` is the part of the best baseline's distance to it that the winner saves"
-            + (f": {geometric_mean(won):.2f} in the geometric mean of {len(won)}." if won else ".")
+            + (f": {geometric_mean(won):.2f} in the geometric mean of {len(won)}; {len(found) - len(won)} others save nothing." if won else ".")
         )
         record(options.record, "Winners in half types beside the bare product", rows, notes)
     print(RESULTS / f"{options.record}.md", file=sys.stderr)

@@ -3,8 +3,8 @@
     python benchmarks/products.py [--dtype bfloat16]
 
 The subjects are bare linear layers of each size. They are the first combinations of each variant and the library, which
-computes in float32 and TF32 or in the half type. Subjects of one size are timed interleaved, by device events with a cold cache and queued work that
-hides launches.
+computes in float32 and TF32 or in the half type. Subjects of one size are timed interleaved, by device events with a
+cold cache and queued work that hides launches.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SIZES = (
     (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (1024, 8192, 8192),
     (16384, 4096, 4096), (16, 8192, 8192), (64, 8192, 8192), (256, 8192, 8192), (1000, 1111, 999),
 )  # fmt: skip
-#: The same for half types, of kernels that have the device to themselves.
+#: The same for half types: squares, and four others of full tiles.
 HALF_SIZES = (
     (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (16384, 16384, 16384),
     (1024, 8192, 8192), (16384, 4096, 4096), (4096, 1024, 16384), (2048, 16384, 2048),
@@ -77,7 +77,6 @@ class Way:
     params: Params
     candidate: Candidate
     work: Work
-
     name: str
 
 
@@ -211,7 +210,7 @@ def main() -> None:
         "Medians with a cold cache. The share is that of the measured rate of matmuls; three matmuls in float16 count as "
         "three. The error is the norm of the difference to float64 over the norm of the output. "
     ) + (
-        f"The first {COMBINATIONS} combinations of each variant are timed."
+        f"It is that of the first {MOST_EXACT} elements at most. The first {COMBINATIONS} combinations of each variant are timed."
         if dtype in HALF
         else "Preparing splits the weight, once for each change of it. A row with a NaN is computed in float32."
     )
