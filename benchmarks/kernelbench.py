@@ -8,6 +8,7 @@ Each row names the commit that it was measured at. ``--seconds`` bounds the whol
 nothing. ``--cut`` halves the problems' sizes until a forward suits two CPU cores. ``--record NAME``
 keeps another list of problems in a record of its own. ``--memory`` also measures device memory: the
 peak of all of kgen's processes, and that of eager alone.
+``--accuracy`` and ``--dtype`` sweep in another class or a half type, in a record of its own.
 ``--at-once`` runs several sweeps beside each other: kgen's locks keep them out of each other's timings, and each row says
 how many there were. Their seconds are then no measure of one sweep. ``of a copy`` is the time that a copy of the
 problem's inputs, weights and outputs takes, over the winner's.
@@ -93,7 +94,7 @@ def problem_files(paths: list[Path]) -> list[Path]:
 def sweep(file: Path, options: argparse.Namespace, commit: str) -> dict[str, Cell]:
     """One sweep from nothing, as a row. A sweep that does not end is a row, too."""
     words = ["sweep", str(file.resolve()), "--device", options.device, "--budget", str(options.budget)]
-    words += ["--baselines", options.baselines, "--json", *_dtype(options)]
+    words += ["--baselines", options.baselines, "--json", *_numbers(options)]
     cut_to = cut(file) if options.cut else {}
     sizes = [*options.sizes, *(f"{name}={value}" for name, value in cut_to.items())]
     words += [word for size in sizes for word in ("-D", size)]
@@ -112,9 +113,10 @@ def sweep(file: Path, options: argparse.Namespace, commit: str) -> dict[str, Cel
     return found | {"seconds": seconds, "exit": code, "commit": commit}
 
 
-def _dtype(options: argparse.Namespace) -> list[str]:
-    """The words that ask for a half type."""
-    return ["--dtype", options.dtype] if options.dtype else []
+def _numbers(options: argparse.Namespace) -> list[str]:
+    """The words that ask for a half type or a class of accuracy."""
+    dtype = ["--dtype", options.dtype] if options.dtype else []
+    return dtype + (["--accuracy", options.accuracy] if options.accuracy else [])
 
 
 def row(
@@ -134,7 +136,7 @@ def row(
 def suite(files: list[Path], options: argparse.Namespace, commit: str, seconds: float) -> Iterator[dict[str, Cell]]:
     """The rows of a suite that takes ``seconds`` at most, as its problems end."""
     words = ["sweep", *(str(file.resolve()) for file in files), "--device", options.device, "--budget", str(options.budget)]
-    words += ["--baselines", options.baselines, "--at-once", str(options.at_once), "--json", *_dtype(options)]
+    words += ["--baselines", options.baselines, "--at-once", str(options.at_once), "--json", *_numbers(options)]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home, running(words, home, None) as process:
         ending = threading.Timer(min(seconds, threading.TIMEOUT_MAX), process.send_signal, [signal.SIGINT])
         ending.daemon = True
@@ -254,7 +256,7 @@ def summary(rows: list[dict[str, Cell]]) -> str:
     mean = f"; geometric mean over the best baseline {geometric_mean(speedups):.2f}x" if speedups else ""
     return (
         f"{len(rows)} problems: {counts}{mean}; {median(seconds):.0f} s a problem in the median, {max(seconds):.0f} s at "
-        "most. Each in the class of accuracy that is the default at its commit."
+        "most. Each in the class of accuracy that the record names, else the default at its commit."
     )
 
 
@@ -272,9 +274,11 @@ def main() -> None:
     parser.add_argument("--record", default=NAME, metavar="NAME", help="name of the record")
     parser.add_argument("--cut", action="store_true", help="cut sizes until they suit a CPU of two cores")
     parser.add_argument("--dtype", choices=("bfloat16", "float16"), help="sweep the problems in a half type, in a record of its own")
+    parser.add_argument("--accuracy", choices=("fp32", "tf32"), help="sweep the problems in this class, in a record of its own")
     parser.add_argument("-D", dest="sizes", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
-    name = options.record + (f"_{options.dtype}" if options.dtype else "") + ("_memory" if options.memory else "") + ("_cpu" if options.device == "cpu" else "")
+    parts = options.record, options.dtype, options.accuracy, "memory" if options.memory else "", "cpu" if options.device == "cpu" else ""
+    name = "_".join(part for part in parts if part)
     started, where = time.monotonic(), conditions()
     commit, gpu = where.commit, where.gpu.partition(",")[0]
     rows = {(row["level"], row["problem"]): row for row in recorded(name)}
