@@ -39,6 +39,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "tiles of w for two blocks": (
         ("return self.linear(x)", "self.linear = nn.Linear(100, 2900, bias=False)", "torch.randn(1500, 100)", "x"), "contraction", [
             {"variant": "sm90", "multicast": 2, "tile": "128x256"}]),
+    "tiles of x for two blocks": (
+        ("return self.linear(x)", "self.linear = nn.Linear(100, 25600, bias=False)", "torch.randn(100, 100)", "x"), "contraction", [
+            {"variant": "sm90", "multicast": 2, "tile": "128x256"}]),
     "a batch of transposed matrices": (
         ("return torch.bmm(x.mT, y).relu()", "", "torch.randn(3, 300, 77), torch.randn(3, 300, 133)", "x, y"), "contraction", [
             {"variant": "sm90", "tile": "128x128"}, {"variant": "sm80"}]),
@@ -100,6 +103,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
             {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "sm90", "tile": "64x256", "cluster": 1}]),
     "bfloat16, tiles of columns for two blocks": (
         ("return x @ y", "", "torch.randn(1504, 72).bfloat16(), torch.randn(72, 2904).bfloat16()", "x, y"), "contraction", [
+            {"variant": "sm90", "multicast": 2, "tile": "128x256"}]),
+    "bfloat16, tiles of rows for two blocks": (
+        ("return x.mT @ y", "", "torch.randn(72, 104).bfloat16(), torch.randn(72, 25600).bfloat16()", "x, y"), "contraction", [
             {"variant": "sm90", "multicast": 2, "tile": "128x256"}]),
     "one product of a convolution": (
         ("return self.conv(x).relu() * self.w", f"self.conv = nn.Conv2d(64, 24, 3, padding=1)\n{_W}", "torch.randn(2, 64, 13, 11)", "x"), "implicit_gemm", [

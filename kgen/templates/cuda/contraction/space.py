@@ -254,6 +254,13 @@ def slots_of(params: Params) -> int:
     return tile.slots(int(params["stages"]), terms_of(params)) if isinstance(tile, _WarpgroupTile) else 0
 
 
+def shared_operand(task: Task, params: Params) -> str:
+    """The operand whose tiles are loaded for several blocks at once: the left one where all rows are in one tile."""
+    if params["multicast"] == 1:
+        return ""
+    return "x" if _Shape.of(task).one_row_of_tiles(params) else "w"
+
+
 def partials_of(params: Params) -> int:
     """Matrices of sums in memory that are added up at the end; 0 where blocks keep their sums."""
     splits = int(params["splits"])
@@ -380,6 +387,9 @@ class _Shape:
     def tiles(self, params: Params) -> int:
         tile = tile_of(params)
         return self.matrices * -(-self.rows // tile.rows) * -(-self.cols // tile.cols)
+
+    def one_row_of_tiles(self, params: Params) -> bool:
+        return self.rows <= tile_of(params).rows
 
     def holds_spans(self, params: Params) -> bool:
         """Whether a warp finishes whole spans; sums in memory are finished by as many columns as that takes."""
@@ -648,13 +658,19 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "multicast_of_splits",
-            "blocks that share tiles of w have all of k, and the same matrix",
+            "blocks that share tiles have all of k, and the same matrix",
             lambda p: p["multicast"] == 1 or (splits(p) == 1 and not shape.grouped),
         ),
         Constraint(
             "multicast_of_full_chips",
             "only with a chip full of the largest tiles is sharing those of w faster than anything else",
-            lambda p: p["multicast"] == 1 or (p["tile"] == "128x256" and shape.tiles(p) >= shape.at_once(p)),
+            lambda p: p["multicast"] == 1 or shape.one_row_of_tiles(p) or (p["tile"] == "128x256" and shape.tiles(p) >= shape.at_once(p)),
+        ),
+        Constraint(
+            "multicast_along_columns",
+            "blocks side by side share tiles of x in pairs of whole tiles, of the largest, where there are nearly enough for the chip",
+            lambda p: p["multicast"] == 1 or not shape.one_row_of_tiles(p)
+            or (p["tile"] == "128x256" and cols % (2 * tile_of(p).cols) == 0 and 4 * shape.tiles(p) >= 3 * shape.at_once(p)),
         ),
         Constraint(
             "wide_clusters",
