@@ -202,11 +202,11 @@ def test_rows_of_half_types_that_crowd_registers_are_read_again_first_and_shared
     assert {p["vec"] for p in others if (p["row"], p["merge"]) == ("shared", "team")} == {8}
 
 
-def test_a_warp_takes_a_short_row_first_and_one_row_gets_whole_waves_of_blocks() -> None:
+def test_a_warp_takes_a_short_row_first_and_one_row_is_cut_into_parts_of_128_kilobytes() -> None:
     first = first_point("return torch.softmax(x, 1)", "torch.empty(16384, 512)")
     assert (first["row_per"], first["vec"]) == ("warp", 4)
     first = first_point("return x.square().mean()", "torch.empty(1 << 15, 1 << 15)")
-    assert first["blocks"] == 4 * for_arch("sm_90").multiprocessors
+    assert (first["block"], first["blocks"]) == (512, (1 << 32) // (128 << 10))
 
 
 def test_moments_of_few_columns_are_split_over_blocks_first() -> None:

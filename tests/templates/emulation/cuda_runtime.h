@@ -378,11 +378,12 @@ void mbarrier_try_wait_parity_shared_cta_b64(uint32_t& done, uint32_t barrier, u
 void bar_sync(int barrier, int threads);
 void bar_arrive(int barrier, int threads);
 void barrier_cluster_arrive_release_aligned();
+void barrier_cluster_arrive_relaxed_aligned();
 void barrier_cluster_wait_acquire_aligned();
 uint32_t cluster_ctarank();
 void mapa_shared_cluster_u32(uint32_t& remote, uint32_t address, int block);
 void mapa_u64(uint64_t& remote, const void* own, int block);
-void ld_shared_cluster_v4_f32(float& x, float& y, float& z, float& w, uint32_t address);
+void st_shared_cluster_v4_f32(uint32_t address, float x, float y, float z, float w);
 void griddepcontrol_wait();
 void poll();  // lets other threads run
 

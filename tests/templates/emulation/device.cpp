@@ -931,6 +931,8 @@ void barrier_cluster_arrive_release_aligned() {
     ++changes;
 }
 
+void barrier_cluster_arrive_relaxed_aligned() { barrier_cluster_arrive_release_aligned(); }
+
 void barrier_cluster_wait_acquire_aligned() {
     Grid& own = grid();
     const unsigned before = current->cluster_phase;
@@ -947,10 +949,9 @@ void mapa_shared_cluster_u32(uint32_t& remote, const uint32_t address, const int
 void mapa_u64(uint64_t& remote, const void* own, const int block) {
     remote = reinterpret_cast<uint64_t>(shared_memory(*current->block, at_rank(__cvta_generic_to_shared(own), block), 1));
 }
-void ld_shared_cluster_v4_f32(float& x, float& y, float& z, float& w, const uint32_t address) {
-    float found[4];
-    std::memcpy(found, shared_memory(*current->block, address, 16), 16);
-    x = found[0], y = found[1], z = found[2], w = found[3];
+void st_shared_cluster_v4_f32(const uint32_t address, const float x, const float y, const float z, const float w) {
+    const float stored[4] = {x, y, z, w};
+    std::memcpy(shared_memory(*current->block, address, 16), stored, 16);
 }
 
 void griddepcontrol_wait() {

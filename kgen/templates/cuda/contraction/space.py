@@ -62,11 +62,17 @@ class _WarpgroupTile:
         """Each stage has 128 rows of 64 of k of both terms, with four barriers. Slots of one term share the same memory."""
         return stages * (2 * 128 * 64 * 2 + 32)
 
-    def slots(self, stages: int, terms: int) -> int:
-        """Slots of a ring: those of two terms have 128 rows, those of one have all rows of both operands."""
+    def slots(self, stages: int, terms: int, cluster: int) -> int:
+        """Slots of a ring: those of two terms have 128 rows, those of one have all rows of both operands.
+
+        Behind those of one term lie the sums that a block gets from the others of its cluster.
+        """
         if self.apart:
             return stages // 2
-        return stages if terms == 2 else stages * 2 * 128 // (self.rows + self.cols)
+        if terms == 2:
+            return stages
+        sums = (cluster - 1) * self.rows * self.cols * 4 // cluster
+        return (stages * 2 * 128 * 64 * 2 - sums) // ((self.rows + self.cols) * 64 * 2)
 
 
 @dataclass(frozen=True)
@@ -228,6 +234,7 @@ _WIDE_SPANS_US = 30.0  # microseconds to reduce spans of a tile 128x256, whose s
 _SPLITS_US = 4.0  # microseconds to add up splits of k in a kernel of its own
 _WHOLE_US = 6.0  # microseconds of a contraction of any size whose blocks split whole rows themselves
 _CACHE_BYTES_A_US = 45e3  # bytes a microsecond and multiprocessor from the L2 cache
+_SHARED_ROWS = 0.99  # of the time, where two blocks share the tiles of x
 _MMA_SHARE = 0.65  # of the time of wgmma; with the factor of "slow", mma may be predicted to take 1.3 times as long
 _LIBRARY_PRODUCTS_A_US = 2.5e6  # float16 products that the library adds up, a microsecond and multiprocessor
 
@@ -251,7 +258,7 @@ def terms_of(params: Params) -> int:
 def slots_of(params: Params) -> int:
     """Slots of the ring of the variant ``sm90``; 0 for any other."""
     tile = tile_of(params) if params["variant"] == "sm90" else None
-    return tile.slots(int(params["stages"]), terms_of(params)) if isinstance(tile, _WarpgroupTile) else 0
+    return tile.slots(int(params["stages"]), terms_of(params), int(params["cluster"])) if isinstance(tile, _WarpgroupTile) else 0
 
 
 def shared_operand(task: Task, params: Params) -> str:
@@ -437,7 +444,10 @@ class _Shape:
             adding_up += _SPLITS_US + 8 * splits * self.matrices * self.rows * self.cols / bandwidth
         multiplying = waves * steps * tile.step_us * int(params["products"]) / 3
         moved = self.matrices * self.cols * (2 * terms_of(params) * length + 4 * self.rows)
-        if isinstance(tile, _WarpgroupTile) and terms_of(params) == 2 and self.k <= _SHORT_K and not tile.apart:
+        if int(params["multicast"]) > 1 and self.one_row_of_tiles(params):
+            multiplying *= _SHARED_ROWS
+        alone = isinstance(tile, _WarpgroupTile) and tile.blocks == 1 and not tile.apart
+        if alone and (terms_of(params) == 2 or self.span) and self.k <= _SHORT_K:
             multiplying += 4 * self.matrices * self.rows * self.cols / bandwidth  # the warpgroups store at the same time
         if isinstance(tile, _WarpgroupTile) and tile.halves == 2 and self.span:
             multiplying += waves * _WIDE_SPANS_US
@@ -611,9 +621,9 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "two_blocks",
-            f"two blocks of a multiprocessor have registers for the sums of one product, not for reductions of them, and pay off where k <= {_SHORT_K} and the chip is full",
+            f"two blocks of a multiprocessor have registers for the sums of one product, and pay off where k <= {_SHORT_K} and the chip is full",
             lambda p: p["tile"] != "2x128x128"
-            or (p["products"] == 1 and not shape.span and splits(p) == 1 and shape.k <= _SHORT_K and shape.tiles(p) >= shape.at_once(p)),
+            or (p["products"] == 1 and splits(p) == 1 and shape.k <= _SHORT_K and shape.tiles(p) >= shape.at_once(p)),
         ),
         Constraint(
             "tiles_apart",

@@ -79,6 +79,10 @@ def _steps(params: Params, cols: int) -> int:
 #: Threads of blocks that share a row by way of the workspace. The first two give about twice as many blocks as run at a time.
 #: That took 0.6% less time than once as many (8 GB on an H200).
 BUSIEST_THREADS = (1024, 256, 512, 128)
+#: Bytes of each operand that a block takes of a tensor that is reduced as a whole, one after the other. Blocks of so much, more than
+#: run at a time, took 0.8% less of 8 GB than whole waves of blocks that take turns (H200).
+PART_BYTES = 128 << 10
+PART_THREADS = (512, 1024, 256, 128)
 RING_THREADS = (512, 1024)  # threads of blocks that keep rows in shared memory; fewer were slower on an H200
 SLOTS_AHEAD = 3  # slots of a ring that take the next row while a team waits for its slowest block
 SLOT_BYTES = 16  # bytes of a thread in one slot of shared memory
@@ -169,13 +173,20 @@ def _rereads(task: Task, program: Program, kept: int) -> bool:
     return _rows_in_cache(task, program) > 1 or kept * program.cols > MOST_KEPT_SHARED * 512 * 2 * task.hardware.multiprocessors
 
 
+def _parts(online: Program) -> int:
+    """Blocks of :data:`PART_BYTES` of each operand, for a tensor that is reduced as a whole."""
+    widest = max((DTYPES[x.dtype].nbytes for x in online.loads if x.tensor and x.access.full), default=4)
+    return -(-online.cols * widest // PART_BYTES)
+
+
 def _shared(task: Task, online: Program, kept: int) -> list[tuple[str, tuple[int, ...]]]:
     """The ways in which blocks may share a row, with their numbers of blocks; none where one block does for each."""
     chip = task.hardware.multiprocessors
     if online.collapses:
         few = online.rows < 4 * chip * (STRIP if online.strided else 1)
-        waves = [n * chip for n in (4, 2, 8, 16)] if online.rows == 1 else []  # whole waves took 0.5% less of 8 GB on an H200
-        return [("last_block", (*waves, *(1 << n for n in range(1, MOST_BLOCKS.bit_length()))))] if few else []
+        waves = [_parts(online), *(n * chip for n in (4, 2, 8, 16))] if online.rows == 1 else []
+        powers = (1 << n for n in range(1, MOST_BLOCKS.bit_length()))
+        return [("last_block", tuple(n for n in dict.fromkeys((*waves, *powers)) if n > 1))] if few else []
     fits = kept * online.cols <= MOST_KEPT_SHARED * 512 and isinstance(online.col_size, int)
     if online.strided or (fits and online.rows >= chip):
         return []
@@ -217,12 +228,14 @@ def space(task: Task) -> Space:
     # Where rows lie side by side, a warp that takes more of them reads fewer sectors of memory in part.
     axes += [Axis("rows", (2, 1, 4) if online.strided else (1, 2)), *output_axis(task), *common.launch_axis(task)]
 
+    fewest, most = (n * task.hardware.multiprocessors for n in BLOCKS_A_MULTIPROCESSOR)
+
     def sharing(how: str, blocks: tuple[int, ...]) -> tuple[Axis, ...]:
         """The axes where so many blocks share a row."""
         row_per = tuple(r for r in ("line", "block") if r == "block" or online.strided)
         chosen = {"rows": (1,), "row_per": row_per, "blocks": blocks, "merge": (how,), "reduction": ("warp_shuffle", "shared_tree") if "line" in row_per else ("warp_shuffle",)}
         if how == "last_block" and not online.strided:
-            chosen["block"] = BUSIEST_THREADS
+            chosen["block"] = PART_THREADS if blocks[0] == _parts(online) > fewest else BUSIEST_THREADS
         if how == "ring":
             chosen |= {"block": RING_THREADS, "merge": ("team",), "row": ("shared",), "vec": (_ring_vec(online),), "row_per": ("block",), "reduction": ("warp_shuffle",)}
         if how in ("team", "ring"):
@@ -244,7 +257,6 @@ def space(task: Task) -> Space:
             return -(-online.rows // STRIP) * int(params.get("blocks", 1))
         return online.rows * int(params.get("blocks", 1))
 
-    fewest, most = (n * task.hardware.multiprocessors for n in BLOCKS_A_MULTIPROCESSOR)
     constraints = (
         common.vector_width(online.col_size),
         Constraint(
@@ -298,7 +310,8 @@ def space(task: Task) -> Space:
             "blocks_for_all",
             "so few blocks that some multiprocessors get none, or so many that merging costs more than they win",
             lambda p: p.get("merge", "one_block") != "last_block"
-            or (fewest <= blocks(p) or _steps(p, cols) <= 4) and blocks(p) <= most * 256 // int(p["block"]),
+            or (fewest <= blocks(p) or _steps(p, cols) <= 4)
+            and (blocks(p) <= most * 256 // int(p["block"]) or online.rows == 1 and blocks(p) == _parts(online)),
         ),
         Constraint(
             "terms_of_a_thread",
@@ -370,6 +383,7 @@ def render(task: Task, params: Params) -> Rendering:
         "apart": emitter.apart,
         "vec": emitter.vec,
         "steps": emitter.steps,
+        "parted": emitter.parted,
         "extent": "cols" if emitter.cols == "cols" else "rows",
         "row_count": program.rows,
         "row_limit": row_limit,
@@ -425,6 +439,7 @@ class _Emitter:
         self.row_level |= {n for r in program.reductions for n in r.names}
         self.row_level |= {s.name for s in program.steps if isinstance(s, (Map, Load)) and s.level == ROW}
         self.sites = 0
+        self.parted = self.merge == "last_block" and not self.strip and program.rows == 1
         self.teams = task.hardware.multiprocessors * (2048 // self.threads) // self.blocks  # that a device may run beside each other
         self.rereads = self.merge == "team" and len(plan.passes) > 1 and not (self.keeps or ring)
         if self.rereads:
@@ -448,7 +463,7 @@ class _Emitter:
 
     def body(self, plan: Schedule) -> list[str]:
         """The kernel's statements behind those that say which row a thread works on."""
-        lines = self.row_values([(x.name, _row_load(x, self)) for x in plan.row_loads], plan.row_maps)
+        lines = [*self._part(), *self.row_values([(x.name, _row_load(x, self)) for x in plan.row_loads], plan.row_maps)]
         if self.interleaved:
             return [*self._requests(), *self._interleaved(plan, lines)]
         for value in dict.fromkeys(k for s in plan.passes for k in s.keeps):
@@ -458,6 +473,23 @@ class _Emitter:
         if self.merge == "team":
             lines = block(f"for (long long row = team; row < {self.limit}; row += teams)", lines)
         return [*self._requests(), *lines] if self.ring else lines
+
+    def _part(self) -> list[str]:
+        """The columns of a block that takes a part of its row: whole steps of its threads, one after the other."""
+        if not self.parted:
+            return []
+        step = self.threads * self.vec
+        if self.cols == "cols":
+            whole = step * self.blocks
+            part = f"const {self.integer} part = (cols + {whole - 1}) / {whole} * {step};"
+        else:
+            part = f"constexpr {self.integer} part = {self.steps * step};"
+        limit = self.cols if self.cols == "cols" else f"{self.cols}LL"
+        return [
+            f"{part}  // columns of a block",
+            f"const {self.integer} first = rank * part + threadIdx.x{f' * {self.vec}' if self.vec > 1 else ''};",
+            f"const {self.integer} end = min({limit}, (rank + 1LL) * part);",
+        ]
 
     def _interleaved(self, plan: Schedule, row_values: list[str]) -> list[str]:
         """The rows of a team, where the pass that stores a row reduces the next one: computing and copying overlap."""
@@ -714,9 +746,10 @@ class _Emitter:
 
     def _loop(self, body: list[str], backwards: bool) -> list[str]:
         """The body for each vector of a thread, in the order of memory or against it: the caches have its own last ones."""
-        stride = self.all_lanes * self.vec
-        integer = "long long" if self.program.wide or self.program.cols + stride > _INT_MAX else "int"
+        stride, integer = self.all_lanes * self.vec, self.integer
         unroll = f"#pragma unroll {self._ahead if self.strip and self.rows > 1 else 4 if self.rereads else max(4, 8 // self.vec)}"
+        if self.parted:
+            return [unroll, *block(f"for ({integer} col = first; col < end; col += {self.threads * self.vec})", body)]
         if self.exact and integer == "int":
             return self._stepped(body, unroll, backwards)
         first = "lane" if self.vec == 1 else f"lane * {self.vec}"
@@ -727,6 +760,12 @@ class _Emitter:
             last = f"{first} < {self.cols} ? {first} + ({self.cols} - 1 - {first}) / {stride} * {stride} : -1"
             loop = f"for ({integer} col = {last}; col >= 0; col -= {stride})"
         return [unroll, *block(loop, body)]
+
+    @property
+    def integer(self) -> str:
+        """The C type of a column's number."""
+        beyond = self.program.cols + self.all_lanes * self.vec
+        return "long long" if self.program.wide or beyond > _INT_MAX else "int"
 
     @property
     def _ahead(self) -> int:
@@ -748,7 +787,7 @@ class _Emitter:
         combine = SPELLED[r.kind]
         take, starts = combine.take, combine.starts
         if in_order and combine.in_order:
-            take, starts = combine.in_order, (*starts[:-1], "lane" if self.vec == 1 else f"lane * {self.vec}")
+            take, starts = combine.in_order, (*starts[:-1], "first" if self.parted else "lane" if self.vec == 1 else f"lane * {self.vec}")
         before = [self._declared(*part) for part in zip(r.names, combine.types, starts)]
         own = [self._at(name) for name in r.names]
         after = [f"{self._call(r)}({', '.join(r.names)});"]
