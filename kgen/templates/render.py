@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     import jinja2
 
 
+_FEW_STEPS = 8  # of a forward; in a longer one, tensors are freed as soon as nothing uses them
+
+
 @dataclass(frozen=True)
 class Way:
     """How one mode is computed: a plan and its parameters (``k0.block`` is the first kernel's)."""
@@ -262,7 +265,7 @@ class _File:
     # The forward of one way
 
     def _body(self, way: Way, renderings: Mapping[str, Rendering]) -> list[str]:
-        graph, lines = way.plan.graph, []
+        graph, lines = way.plan.graph, (begin := [])
         forward = Forward(graph, self.model)
         if graph.batch_input is not None:
             source = next(i for i in graph.inputs if i.name == graph.batch_input)
@@ -277,7 +280,9 @@ class _File:
         for constant in graph.constants:
             spelled[constant.name] = constant.name
             lines.append(f"{constant.name} = on_device({self.constants[constant.text]}, {device})")
+        steps: list[list[str]] = []
         for step in way.plan.steps:
+            steps.append(lines := [])
             if isinstance(step, Kernel):
                 lines += self._launch(way, step, renderings[step.name], spelled)
             else:
@@ -292,6 +297,7 @@ class _File:
                     lines += self._moved_on([spelled[v] for v in states])
         names = [spelled[r] for r in graph.returns]
         single = graph.output == f"{{{graph.returns[0]}}}"
+        lines = [*begin, *(_freed(steps, names) if len(steps) > _FEW_STEPS else sum(steps, []))]
         lines.append(f"return {names[0]}" if single else f"return {tuple_source(names)}")
         if not any("batch_size" in line for line in lines[1:]):
             lines = [line for line in lines if not line.startswith("batch_size =")]
@@ -353,6 +359,20 @@ class _File:
         if a.role == "state" or (made and a.form == "{}"):
             return spelled[a.tensor]
         return f"dense({a.form.format(spelled[a.tensor])})"
+
+
+def _freed(steps: Sequence[Sequence[str]], returned: Sequence[str]) -> list[str]:
+    """The lines of all steps, each with a statement behind it that frees what no later one uses, as modules within modules do."""
+    last: dict[str, int] = {}  # the last step that uses each name
+    for number, step in enumerate(steps):
+        made = [m[1] for line in step if (m := re.match(r"(\w+) = ", line))]
+        used = set(re.findall(r"(?<![.\w])[A-Za-z_]\w*", "\n".join(step)))
+        last |= {name: number for name in [*made, *(used & last.keys())]}
+    lines = []
+    for number, step in enumerate(steps):
+        over = [name for name, of in last.items() if of == number and name not in returned]
+        lines += [*step, *([f"del {', '.join(over)}"] if over and number + 1 < len(steps) else [])]
+    return lines
 
 
 def _require_python(text: str, problem: Problem) -> None:

@@ -329,6 +329,22 @@ def test_library_calls_are_spelled_as_people_do() -> None:
     ]
 
 
+def test_a_long_forward_frees_what_no_later_step_uses() -> None:
+    """Tensors of the same name as a function of the library, too. The module's own forward frees them when its layers return."""
+    layers = "self.layers = nn.ModuleList(nn.Linear(20, 20) for _ in range(5))"
+    forward = "first = x\nfor layer in self.layers:\n    x = torch.cat([torch.relu(layer(x)), first])[:6]\nreturn x * first"
+    of = design(made(source(forward, init=layers)))
+    control = next(c for c in plainest(of) if c.control)
+    made_by, freed = ({n for line in lines(control) if (m := re.match(pattern, line)) for n in m[1].split(", ")} for pattern in (r"(\w+) = ", r"del (.*)"))
+    assert len(made_by) > 12 and made_by - freed <= {"batch_size", lines(control)[-1].split()[-1], *_used(lines(control)[-2])}
+    assert not any(re.search(rf"(?<![.\w]){name}\b", line) for number, of in enumerate(lines(control)) if of.startswith("del ")
+                   for name in of[4:].split(", ") for line in lines(control)[number + 1 :])
+
+
+def _used(line: str) -> set[str]:
+    return set(re.findall(r"\w+", line))
+
+
 def test_kernel_writes_over_the_contraction() -> None:
     assert lines(next(c for c in rendered(NAMES[0], "eval", "cpu") if c.plan.startswith("linear(library) + inner"))) == [
         "batch_size = x.shape[0]",
