@@ -68,6 +68,7 @@ class Case:
     rng: int
     inputs: list[Any]  # in the memory of the arena
     expected: list[Expected]
+    aside: list[Expected] = field(default_factory=list)  # the same on the host, while it is on the device again
     arena: Arena | None = None
     node: Node | None = None  # of the inputs
     weights: str = "drawn"
@@ -266,10 +267,12 @@ class Oracle:
         kept = [d for d in self.distributions if not d.shape_only or (self.batch_free and d.batch < most)]
         return [(distribution.name, mode) for distribution in kept for mode in self.modes]
 
-    def case(self, name: str, mode: str, weights: str) -> Case:
-        """The test case of a distribution and a mode, under weights drawn anew or as constructed."""
+    def case(self, name: str, mode: str, weights: str, *, judged: bool = False) -> Case:
+        """The test case of a distribution and a mode, under weights drawn anew or as constructed. Where it is ``judged``,
+        its expected values are on the device."""
         key = (name, mode, weights)
-        if key not in self._cases:
+        made = key not in self._cases
+        if made:
             distribution = next(d for d in self.distributions if d.name == name)
             started = time.monotonic()
             self._cases[key] = self._make_case(distribution, mode, weights)
@@ -277,7 +280,8 @@ class Oracle:
         case = self._cases[key]
         if case.arena is None and not (case.note and not case.raises):
             self._hold_inputs(case)
-        self._keep_on_device(case)
+        if made or judged:
+            self._keep_on_device(case)
         return case
 
     def _hold_inputs(self, case: Case) -> None:
@@ -315,7 +319,8 @@ class Oracle:
         problem's own inputs, which have all rows, move only for others of their kind."""
         if self.device == "cpu":
             return
-        case.expected = [e.to(self.device) for e in case.expected]  # no tensor moves that is there
+        if any(e.exact.device.type == "cpu" for e in case.expected):
+            case.aside, case.expected = case.expected, [e.to(self.device) for e in case.expected]
         others, own = [one for one in self._resident if one is not case], self.distributions[0]
         moving = [one for one in others if one.distribution is not own or case.distribution is own]
         self._resident = [*others, case]
@@ -323,7 +328,7 @@ class Oracle:
         while moving and sum(e.nbytes for one in self._resident for e in one.expected) > most:
             oldest = moving.pop(0)
             self._resident.remove(oldest)
-            oldest.expected = [e.to("cpu") for e in oldest.expected]
+            oldest.expected = oldest.aside or [e.to("cpu") for e in oldest.expected]
 
     def _make_case(self, distribution: Distribution, mode: str, weights: str) -> Case:
         number = self.distributions.index(distribution)
@@ -379,7 +384,7 @@ class Oracle:
         """Add float64 runs with roundings to the errors of ``case``, whose inputs are held, once. Returns whether it did."""
         if not case.noise or case.widened or not case.expected:
             return False
-        case.widened, started = True, time.monotonic()
+        case.widened, case.aside, started = True, [], time.monotonic()
         state, run = self.state(case.distribution, case.weights), partial(self.reference.exact, noise=True)
         for turn in range(NOISY_RUNS):
             if turn and time.monotonic() - started > self._seconds / _OF_A_CASE:
@@ -530,7 +535,7 @@ class Oracle:
         others = {mode: self._outputs_of_another_seed(first, mode) for mode in self.modes}
         passing: dict[str, bool] = {}  # by answer
         for name, mode in self.names():
-            case = self.case(name, mode, "drawn")
+            case = self.case(name, mode, "drawn", judged=True)
             self._widen(case)
             for number, expected in enumerate(case.expected):
                 if not expected.name.startswith("output") or expected.eager is not None:
@@ -549,7 +554,7 @@ class Oracle:
         few = batch_size(self.pool[1]) < rows
         inputs = slice_batch(self._given, rows, self.rows - rows) if few else slice_batch(self.pool[1], rows)
         found = tensors(self.reference.eager(inputs, self.state(distribution, "drawn"), mode, 0)[0])
-        for expected, value in zip(self.case(distribution.name, mode, "drawn").expected, found):
+        for expected, value in zip(self.case(distribution.name, mode, "drawn", judged=True).expected, found):
             if as_real(value).shape != expected.exact.shape:
                 raise ProblemError(f"{self._path}: the shape of what the model returns depends on the values of its inputs, "
                                    "which kgen does not judge: pad it to a fixed size")
@@ -682,7 +687,8 @@ class _Desk:
         self, *, subject: str, outputs: Node, shift: int, case: str, mode: str, weights: str, key: int | None = None,
         count: int = 0, own_numbers: bool = False,
     ) -> Reply:
-        values, found = self._oracle.read_outputs(subject, outputs, shift), self._oracle.case(case, mode, weights)
+        values = self._oracle.read_outputs(subject, outputs, shift)
+        found = self._oracle.case(case, mode, weights, judged=True)
         if count:
             return self._oracle.draw(subject, found, values, count), []
         judge = self._oracle.judge if key is None else partial(self._oracle.judge_timed, key)
