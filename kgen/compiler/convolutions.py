@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from kgen.compiler.graph import Node, OpGraph
@@ -106,7 +107,12 @@ class Convolution:
     def pixels_out(self) -> int:
         return math.prod(line.out // line.pool for line in self.lines)
 
-    @property
+    @cached_property
+    def alike(self) -> bool:
+        """Whether all residues of a dimension have the same weights."""
+        return all(len({(of.taps, of.element) for of in line.residues(self.transposed)}) == 1 for line in self.lines)
+
+    @cached_property
     def residues(self) -> tuple[tuple[Residue, ...], ...]:
         """The convolutions that make up this one, each as a residue of every dimension, the last dimension's first."""
         return tuple(itertools.product(*(line.residues(self.transposed) for line in self.lines)))

@@ -127,7 +127,8 @@ class Template:
     ``lacks(hardware)``       what a device of that kind lacks for it, in one line; empty where it lacks nothing
     ``arithmetic(params)``    how its contractions are multiplied; ``None`` where it computes none
 
-    ``share`` is the part of the device's rate that its contractions reach, by which plans are ordered.
+    With ``of_structure``, the space follows from what the kernel computes, and not from the rest of its plan: layers that a
+    model repeats share one. ``share`` is the part of the device's rate that its contractions reach, by which plans are ordered.
     ``in_place``, ``biased`` and ``channels_last`` are those of :class:`kgen.compiler.template.Template`, which this class implements.
     """
 
@@ -144,6 +145,7 @@ class Template:
     share: float = 1.0
     biased: bool = False
     channels_last: bool = False
+    of_structure: bool = False
 
 
 @lru_cache(maxsize=None)

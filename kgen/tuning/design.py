@@ -78,6 +78,7 @@ class Design:
         self.problem, self.capture, self.hardware, self.accuracy = problem, capture, hardware, accuracy
         self.predictor = Predictor(hardware, accuracy)
         self._known_kernels: dict[int, tuple[_Kernel, ...]] = {}
+        self._known_spaces: dict[tuple[object, ...] | None, _Kernel] = {}
 
     @cached_property
     def choices(self) -> tuple[_Choice, ...]:
@@ -217,9 +218,17 @@ class Design:
         return self._known_kernels[id(plan)]
 
     def _kernel(self, plan: FusionPlan, kernel: Kernel) -> _Kernel:
+        """The kernel's space; computed once for layers that the model repeats, where it follows from them alone."""
         task = Task(plan, kernel, self.hardware, self.accuracy)
-        space = template_for(task).space(task)
-        return _Kernel(kernel.label(plan.graph), space, tuple(space.allowed()))
+        template, label = template_for(task), kernel.label(plan.graph)
+        same = (label, *plan.graph.structure(kernel.nodes, kernel.outputs)) if template.of_structure else None
+        found = self._known_spaces.get(same)
+        if found is None:
+            space = template.space(task)
+            found = _Kernel(label, space, tuple(space.allowed()))
+            if same is not None:
+                self._known_spaces[same] = found
+        return found
 
 
 def _plainest_with(kernel: KernelSpace, params: Params) -> int | None:

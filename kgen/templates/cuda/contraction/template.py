@@ -416,4 +416,5 @@ TEMPLATE = Template(
     lacks=lacks,
     arithmetic=arithmetic,
     biased=True,  # tensor cores truncate where they add
+    of_structure=True,
 )

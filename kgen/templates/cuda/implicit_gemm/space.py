@@ -233,8 +233,7 @@ def _stores_pixels(program: Program) -> bool:
 
 def beside(window: Convolution, tile: Tile) -> int:
     """Outputs of a pooling window that lie beside each other in a warp's tile, as they have the same weights; 1 where they have not."""
-    alike = all(len({(of.taps, of.element) for of in line.residues(window.transposed)}) == 1 for line in window.lines)
-    return window.pool if alike and tile.warp_cols // 8 % window.pool == 0 else 1
+    return window.pool if window.alike and tile.warp_cols // 8 % window.pool == 0 else 1
 
 
 def residues_of(program: Program, tile: Tile, row: Together | None) -> tuple[tuple[Residue, ...], ...]:

@@ -347,4 +347,5 @@ TEMPLATE = Template(
     parameters=PARAMETERS,
     lacks=lacks,
     arithmetic=arithmetic,
+    of_structure=True,
 )
