@@ -8,6 +8,9 @@ from typing import Sequence
 from kgen.compiler.operators import COMBINES
 
 
+PLACE = "long long"  #: the C type of places; kernels whose places all fit an ``int`` keep them so
+
+
 @dataclass(frozen=True)
 class Combine:
     """One kind of reduction.
@@ -37,7 +40,7 @@ def _scalar(word: str, start: str, merge: str) -> Combine:
 
 def _extreme(word: str, kind: str, start: str) -> Combine:
     merge, in_order = (f"{how}_{kind}({{0}}, {{1}}, {{2}}, {{3}});" for how in ("merge", "take"))
-    return Combine(word, (start, "9223372036854775807LL"), merge, merge, ("float", "long long"), in_order)
+    return Combine(word, (start, "9223372036854775807LL"), merge, merge, ("float", PLACE), in_order)
 
 
 

@@ -13,7 +13,7 @@ from kgen.compiler.operators import COMBINES
 from kgen.compiler.pointwise import FUNCTIONS, Function
 from kgen.compiler.schedule import Pass, Schedule
 from kgen.templates import FOLDER
-from kgen.templates.combines import SPELLED
+from kgen.templates.combines import PLACE, SPELLED
 from kgen.templates.target import Helpers, target
 
 #: How the name ends of a function of the table whose results are of a half type.
@@ -123,10 +123,10 @@ def _files(folder: Path) -> Mapping[str, str]:
         )
         for kind, combine in SPELLED.items():
             name = path.name.partition(".")[0].replace("kind", kind)
-            parts = [{"name": part, "type": type_} for part, type_ in zip(COMBINES[kind], combine.types)]
+            parts = [{"name": part, "type": "Place" if type_ == PLACE else type_} for part, type_ in zip(COMBINES[kind], combine.types)]
             own = [part["name"] for part in parts]
             merge = combine.merged([f"{p}[r]" for p in own], [f"other_{p}" for p in own])
-            found[name] = template.render(kind=kind, word=combine.word, parts=parts, merge=merge)
+            found[name] = template.render(kind=kind, word=combine.word, parts=parts, placed=PLACE in combine.types, merge=merge)
     return found
 
 

@@ -390,6 +390,7 @@ void poll();  // lets other threads run
 template <typename T> void ld_acquire_gpu_global_u32(T& value, const T* from) { poll(), value = *from; }
 static inline void st_global_v2_b32(void* to, uint32_t x, uint32_t y) { *static_cast<uint2*>(to) = {x, y}; }
 static inline void st_global_v4_b32(void* to, uint32_t x, uint32_t y, uint32_t z, uint32_t w) { *static_cast<uint4*>(to) = {x, y, z, w}; }
+static inline void min_NaN_f32(float& to, float a, float b) { to = a != a ? a : b != b ? b : fminf(a, b); }
 static inline void max_NaN_f32(float& to, float a, float b) { to = a != a ? a : b != b ? b : fmaxf(a, b); }
 template <typename T, typename U> void mov_u32(T& to, const U value) { to = value; }
 static inline void setp_eq_s32(uint32_t& to, int a, int b) { to = a == b; }

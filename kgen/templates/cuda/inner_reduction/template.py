@@ -14,7 +14,7 @@ from kgen.compiler.schedule import Pass, Schedule, schedule
 from kgen.hardware import Hardware
 from kgen.templates import Argument, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary, written
-from kgen.templates.combines import SPELLED
+from kgen.templates.combines import PLACE, SPELLED
 from kgen.templates.cuda import common
 from kgen.templates.space import Axis, Constraint, Space
 from kgen.templates.spelling import block, describe, load_value, one_pass, spell, store_statement, store_value
@@ -352,7 +352,7 @@ def space(task: Task) -> Space:
 
 def _slots(program: Program) -> int:
     """Elements of 4 bytes that the results of all reductions take."""
-    return sum(2 if type_ == "long long" else 1 for r in program.reductions for type_ in SPELLED[r.kind].types)
+    return sum(2 if type_ == PLACE else 1 for r in program.reductions for type_ in SPELLED[r.kind].types)
 
 
 def render(task: Task, params: Params) -> Rendering:
@@ -454,7 +454,7 @@ class _Emitter:
         rows = str(self.teams) if team else "rows" if not isinstance(size, int) else str(size)
         self.counters = rows
         self.room = f"({rows} + 1) / 2 * 2" if rows == "rows" else str((int(rows) + 1) // 2 * 2)
-        wide = any(type_ == "long long" for r in self.program.reductions for type_ in SPELLED[r.kind].types)
+        wide = any(type_ == PLACE for _, type_, _ in self._results(self.program.reductions))
         self.part = f"{(2 if wide else 1) * (2 if team else 1) * self.blocks} * {rows}"
         parts = sum(len(r.names) for r in self.program.reductions)
         self.parts = 0
@@ -495,7 +495,7 @@ class _Emitter:
         """The rows of a team, where the pass that stores a row reduces the next one: computing and copying overlap."""
         first, last = plan.passes
         reductions = [self._reduction(r, False) for r in first.reductions]
-        results = _results(first.reductions)
+        results = self._results(first.reductions)
         row = [*row_values, *(f"{type_} {name} = next_{name};" for name, type_, _ in results)]
         row += [*(f"next_{name} = {start};" for name, _, start in results), *self._behind(first, reductions)]
         first_row = [self._first_wait, self._take_call("team")]
@@ -510,7 +510,7 @@ class _Emitter:
 
     def _take_call(self, row: str) -> str:
         """The call that reduces one vector of that row."""
-        results = _results(self.program.reductions)
+        results = self._results(self.program.reductions)
         return f"take({', '.join([row, 'step', *(f'next_{name}' for name, _, _ in results)])});"
 
     def _requests(self) -> list[str]:
@@ -556,7 +556,7 @@ class _Emitter:
 
     def _exchange(self, reductions: Sequence[Reduce]) -> list[str]:
         """Merge what the blocks of a row found, in a fixed order: each thread reads a share, and the block reduces again."""
-        found = _results(reductions)
+        found = self._results(reductions)
         again = [f"{self._call(r)}({', '.join(r.names)});" for r in reductions]
         if self.merge == "cluster":
             lines = [f"__shared__ {type_} {name}_partial;" for name, type_, _ in found]
@@ -704,7 +704,7 @@ class _Emitter:
         ring = self.ring
         body = self._within(body)
         if self.interleaved and not of.stores:
-            results = _results(self.program.reductions)
+            results = self._results(self.program.reductions)
             parameters = ["const long long row", "const int step", *(f"{type_}& {name}" for name, type_, _ in results)]
             column = [self._column(False)] if any(re.search(r"\bcol\b", line) for line in body) else []
             body = [*column, "const int slot = seen;", *body, _moved("seen", ring)]
@@ -785,10 +785,10 @@ class _Emitter:
 
     def _reduction(self, r: Reduce, kept: bool, in_order: bool = False) -> _Lines:
         combine = SPELLED[r.kind]
-        take, starts = combine.take, combine.starts
+        take, starts = combine.take, [start for _, _, start in self._results([r])]
         if in_order and combine.in_order:
-            take, starts = combine.in_order, (*starts[:-1], "first" if self.parted else "lane" if self.vec == 1 else f"lane * {self.vec}")
-        before = [self._declared(*part) for part in zip(r.names, combine.types, starts)]
+            take, starts = combine.in_order, [*starts[:-1], "first" if self.parted else "lane" if self.vec == 1 else f"lane * {self.vec}"]
+        before = [self._declared(name, type_, start) for (name, type_, _), start in zip(self._results([r]), starts)]
         own = [self._at(name) for name in r.names]
         after = [f"{self._call(r)}({', '.join(r.names)});"]
         if take:
@@ -801,6 +801,13 @@ class _Emitter:
         function = {"softmax": "merge_chunk", "moments": "moments_chunk"}[r.kind]
         close = f"{function}<{self.vec}>({', '.join(own)}, {chunk});"
         return _Lines(before, [f"float {chunk}[{self.vec}];"], [inner], [close], after)
+
+    def _results(self, reductions: Sequence[Reduce]) -> list[tuple[str, str, str]]:
+        """Each result with its C type and that of no values. Places fit an ``int`` where columns do."""
+        found = [part for r in reductions for part in zip(r.names, SPELLED[r.kind].types, SPELLED[r.kind].starts)]
+        if self.integer != "int":
+            return found
+        return [(name, "int", str(_INT_MAX)) if type_ == PLACE else (name, type_, start) for name, type_, start in found]
 
     def _declared(self, name: str, type_: str, start: str) -> str:
         if self.rows == 1:
@@ -816,11 +823,6 @@ class _Emitter:
         if not self.exact:
             lines = [self._column(False), *self._within(lines)]
         return ["#pragma unroll", *block(f"for (int step = 0; step < {self.steps}; ++step)", lines)]
-
-
-def _results(reductions: Sequence[Reduce]) -> list[tuple[str, str, str]]:
-    """Each result with its C type and that of no values."""
-    return [part for r in reductions for part in zip(r.names, SPELLED[r.kind].types, SPELLED[r.kind].starts)]
 
 
 def _slot(number: str, load: int, ring: _Ring) -> str:
