@@ -742,7 +742,8 @@ class _Emitter:
     def _column(self, backwards: bool) -> str:
         """The statement that finds the column of a step."""
         number = f"{f'({self.steps - 1} - step)' if backwards else 'step'} * {self.all_lanes} + lane"
-        return f"const int col = {number if self.vec == 1 else f'({number}) * {self.vec}'};"
+        integer = "long long" if self.strip else "int"  # offsets of columns that lie apart are then immediate, and take no registers
+        return f"const {integer} col = {number if self.vec == 1 else f'({number}) * {self.vec}'};"
 
     def _loop(self, body: list[str], backwards: bool) -> list[str]:
         """The body for each vector of a thread, in the order of memory or against it: the caches have its own last ones."""
