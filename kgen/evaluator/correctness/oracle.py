@@ -376,9 +376,11 @@ class Oracle:
                 typical: Typical) -> list[Expected]:
         """The expected values of ``case``, whose inputs are ``rows`` rows of ``contents``."""
         run = self._by_slices(self.reference.exact, contents, rows, state, case)
-        return [replace(Expected.begun(name + path, e64, e32), either=name == _STATE).settle(typical)
-                for name, exacts, eagers in zip(("output", _STATE), run, eager_run)
-                for (path, e64), (_, e32) in zip(leaves(exacts), leaves(eagers)) if isinstance(e64, torch.Tensor)]
+        found = (replace(Expected.begun(name + path, e64, e32), either=name == _STATE).settle(typical)
+                 for name, exacts, eagers in zip(("output", _STATE), run, eager_run)
+                 for (path, e64), (_, e32) in zip(leaves(exacts), leaves(eagers)) if isinstance(e64, torch.Tensor))
+        large = self.bytes > _LARGE_BYTES and not self.random[case.mode]  # as in TF32, half of the memory is enough then
+        return [expected.narrowed() if large else expected for expected in found]
 
     def _widen(self, case: Case) -> bool:
         """Add float64 runs with roundings to the errors of ``case``, whose inputs are held, once. Returns whether it did."""

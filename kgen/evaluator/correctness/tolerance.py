@@ -32,6 +32,7 @@ _SAMPLE = 4096  #: elements that show whether a tensor has few different values
 NOISE_SCALE = 100.0  #: factor; a long sum errs at most that much more than one rounding behind it
 FLOOR_RMS, FLOOR_MAX = 2.0, 4.0  #: epsilons of float32, relative to the expected values
 _COARSER = 4.0  #: divides the epsilon of a type below float32: rounding the other way is within the floor
+_COARSE = 64.0  #: epsilons of float32; the rounding of exact values to it adds 1e-5 to a larger root mean square error
 #: Times the tolerance against float64; on the difference between a timed output and eager PyTorch's. Two outputs that
 #: use all of it on opposite sides would differ by 2.
 TIMED_FACTOR = 1.5
@@ -274,6 +275,14 @@ class Expected:
         error, allowed = (Figures(by * of.rms, by * of.maximum, *lines) for of in (self.reference_error, self.allowed))
         return Expected(self.name, eager, None if free is None else eager, free=free, sizes=sizes, reference_error=error,
                         allowed=allowed)
+
+    def narrowed(self) -> "Expected":
+        """The same with exact values in float32, where PyTorch errs so much more than these do."""
+        if self.sizes is None or self.exact.dtype != torch.float64:
+            return self
+        errs = self.eager_rms > _COARSE * torch.finfo(torch.float32).eps * float(self.sizes.rms)
+        fits = float(self.sizes.maximum) < torch.finfo(torch.float32).max / 2
+        return replace(self, exact=self.exact.float()) if errs and fits else self
 
     def to(self, device: str) -> "Expected":
         """The same with its tensors on ``device``."""

@@ -39,6 +39,24 @@ def test_an_error_of_four_times_eagers_is_refused():
     assert not judged["ok"] and judged["used"] > 1
 
 
+@pytest.mark.parametrize("seen", [1.0, 1.9, 4.0])
+def test_exact_values_in_float32_judge_alike_where_pytorch_errs_much_more(seen):
+    exact = torch.randn(64, 256, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    whole = within("output", exact, noisy(exact, 2000, 1), [])
+    narrow, value = whole.narrowed(), noisy(exact, 2000 * seen, 9)
+    assert narrow.exact.dtype == torch.float32 and narrow.nbytes < whole.nbytes
+    by_whole, by_narrow = (of.judge(value, Accuracy.TF32) for of in (whole, narrow))
+    assert by_narrow["ok"] == by_whole["ok"] == (seen < 2)
+    assert by_narrow["ratio"] == pytest.approx(by_whole["ratio"], rel=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e300])
+def test_exact_values_stay_in_float64_where_float32_would_show_or_overflow(scale):
+    exact = torch.randn(64, 256, dtype=torch.float64) * scale
+    eager = noisy(exact, 4, 1) if scale == 1.0 else exact.float()
+    assert within("output", exact, eager, []).narrowed().exact.dtype == torch.float64
+
+
 def test_a_small_row_of_zeros_among_large_rows_is_refused():
     scale = torch.ones(64, 1, dtype=torch.float64)
     scale[5] = 1e-12
