@@ -37,6 +37,9 @@ pytestmark = pytest.mark.skipif(
 ARCHITECTURES = ("sm_90a", "sm_80")
 #: Bytes of registers that products of warps may spill: 26 of them, once a tile, beside 128 of sums.
 MOST_SPILLED = 104
+#: The same of a block that reduces groups of columns and shares its multiprocessor: once a tile, behind its loop. With them it took
+#: 9% less of linear, SiLU and group norm in bfloat16 than a block alone, which spills none (H200).
+MOST_SPILLED_BESIDE = 256
 #: Kernels to a file: two compilers run beside each other.
 TO_A_FILE = 40
 #: nvcc's way to half of its time; the front end's warnings stay.
@@ -116,6 +119,7 @@ UNSEEN = {
     "half_window": ("return self.pool(x)", "self.pool = nn.MaxPool2d(3, 2, 1)", "torch.randn(2, 8, 64, 64).half()", "eval"),
     "half_scan": ("return x.cumsum(1)", "", "torch.randn(512, 8192).bfloat16()", "eval"),
     "half_contraction": ("return F.gelu(self.linear(x)) * x[:, :999]", "self.linear = nn.Linear(1024, 999).bfloat16()", "torch.randn(1000, 1024).bfloat16()", "eval"),
+    "half_contraction_group_norm": ("return self.norm(F.silu(self.linear(x)))", "self.linear, self.norm = nn.Linear(1024, 4096).bfloat16(), nn.GroupNorm(64, 4096).bfloat16()", "torch.empty(32768, 1024).bfloat16()", "eval"),
     "half_contraction_moments": ("return self.norm(self.linear(x))", "self.linear, self.norm = nn.Linear(512, 1024).half(), nn.BatchNorm1d(1024).half()", "torch.randn(1000, 512).half()", "train"),
     "half_turned_contraction": ("return x.mT @ x", "", "torch.randn(512, 3000).bfloat16()", "eval"),
     "half_batch_of_contractions": ("return torch.bmm(x, x).relu()", "", "torch.randn(3, 1000, 1000).half()", "eval"),
@@ -288,11 +292,13 @@ def test_warpgroups_spill_next_to_nothing_at_any_parameters(compiled: list[Compi
     """In their loop they could not: products run in the background in these registers."""
     warpgroups = {k.name: k.origin for c in compiled for k in c.kernels if "'variant': 'sm90'" in k.origin or "'variant': 'slices'" in k.origin}
     spills = {warpgroups[name]: spilled for name, spilled in _spills(compiled) if name in warpgroups}
-    assert not {origin: spilled for origin, spilled in spills.items() if spilled > MOST_SPILLED}
+    assert not {origin: spilled for origin, spilled in spills.items() if spilled > max(MOST_SPILLED, _allowance(origin))}
 
 
 def _allowance(origin: str) -> int:
     """Bytes: a warp's 64 x 64 sums leave so few registers that a few of them wait in memory, once for 32 of k."""
+    if "'tile': '2x128x128'" in origin and "group_norm" in origin.partition(":")[0]:
+        return MOST_SPILLED_BESIDE
     return MOST_SPILLED if "'variant': 'sm80'" in origin or "'variant': 'gather'" in origin else 0
 
 
@@ -325,3 +331,15 @@ def test_every_schedule_and_strategy_is_compiled() -> None:
             ("row", "reread"), ("row", "shared"), ("merge", "cluster"), ("merge", "team"), ("merge", "last_block"), ("rows", 4), ("row_per", "line"), ("moments", "online"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"), ("order", "across"), ("order", "backward"),
             ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("variant", "slices"), ("variant", "whole"), ("variant", "library"), ("splits", 2), ("splits", 32), ("cluster", 2), ("multicast", 2),
             ("promotion_interval", 16), ("promotion_interval", 64), ("promotion_interval", 128), ("tile", "128x256"), ("tile", "128x128+"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip
+
+
+def test_kernels_for_devices_without_the_instructions_of_sm_80_compile(tmp_path: Path) -> None:
+    """Devices of sm_75 take all schedules but contractions."""
+    of = design(made(source("return F.max_pool2d(x, 3).argmax(1), x.amax(1)", "torch.randn(4, 64, 33, 36)")), for_arch("sm_75"))
+    bodies = [kernel_text(Task(plan, kernel, of.hardware), next(space.allowed()))[0]
+              for choice in of.choices[:1] for _, plan in choice.plans for kernel, space in zip(plan.kernels, choice.spaces)]
+    path = tmp_path / "old.cu"
+    path.write_text(translation_unit(bodies, "cuda"))
+    done = subprocess.run(["nvcc", "-cubin", "-std=c++17", "-gencode=arch=compute_75,code=sm_75", "-o", str(tmp_path / "old.cubin"), str(path)],
+                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert done.returncode == 0 and "or_nan" in path.read_text(), done.stderr
