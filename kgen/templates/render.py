@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import textwrap
 from dataclasses import dataclass
@@ -265,24 +266,24 @@ class _File:
     # The forward of one way
 
     def _body(self, way: Way, renderings: Mapping[str, Rendering]) -> list[str]:
-        graph, lines = way.plan.graph, (begin := [])
+        graph, begin = way.plan.graph, []
         forward = Forward(graph, self.model)
         if graph.batch_input is not None:
             source = next(i for i in graph.inputs if i.name == graph.batch_input)
-            lines.append(forward.batch_size(python_name(source.name), source))
+            begin.append(forward.batch_size(python_name(source.name), source))
         folded = self._used_folded(way)
         kept = [*folded, *self._filled(way, renderings)]
         if kept:
-            lines.append(f"{_targets(kept)} = self.{self._prefixed_name(way, 'weights')}()")
+            begin.append(f"{_targets(kept)} = self.{self._prefixed_name(way, 'weights')}()")
         spelled = {w.name: weight_source(w) for w in graph.weights}
         spelled |= {i.name: python_name(i.name) for i in graph.inputs} | {d: d for d in folded}
         device = f"{python_name(graph.inputs[0].name)}.device"
         for constant in graph.constants:
             spelled[constant.name] = constant.name
-            lines.append(f"{constant.name} = on_device({self.constants[constant.text]}, {device})")
+            begin.append(f"{constant.name} = on_device({self.constants[constant.text]}, {device})")
         steps: list[list[str]] = []
         for step in way.plan.steps:
-            steps.append(lines := [])
+            lines: list[str] = []
             if isinstance(step, Kernel):
                 lines += self._launch(way, step, renderings[step.name], spelled)
             else:
@@ -295,9 +296,10 @@ class _File:
                 if node.op == "batch_norm" and node.effect:
                     states = [v for r, v in zip(node["roles"], node.inputs) if r.startswith("running_")]
                     lines += self._moved_on([spelled[v] for v in states])
+            steps.append(lines)
         names = [spelled[r] for r in graph.returns]
         single = graph.output == f"{{{graph.returns[0]}}}"
-        lines = [*begin, *(_freed(steps, names) if len(steps) > _FEW_STEPS else sum(steps, []))]
+        lines = [*begin, *(_freed(steps, names) if len(steps) > _FEW_STEPS else itertools.chain(*steps))]
         lines.append(f"return {names[0]}" if single else f"return {tuple_source(names)}")
         if not any("batch_size" in line for line in lines[1:]):
             lines = [line for line in lines if not line.startswith("batch_size =")]

@@ -271,8 +271,8 @@ class Oracle:
         """The test case of a distribution and a mode, under weights drawn anew or as constructed. Where it is ``judged``,
         its expected values are on the device."""
         key = (name, mode, weights)
-        made = key not in self._cases
-        if made:
+        if key not in self._cases:
+            judged = True  # it was made there, and others may have to move
             distribution = next(d for d in self.distributions if d.name == name)
             started = time.monotonic()
             self._cases[key] = self._make_case(distribution, mode, weights)
@@ -280,7 +280,7 @@ class Oracle:
         case = self._cases[key]
         if case.arena is None and not (case.note and not case.raises):
             self._hold_inputs(case)
-        if made or judged:
+        if judged:
             self._keep_on_device(case)
         return case
 

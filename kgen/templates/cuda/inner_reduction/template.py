@@ -463,7 +463,7 @@ class _Emitter:
 
     def body(self, plan: Schedule) -> list[str]:
         """The kernel's statements behind those that say which row a thread works on."""
-        lines = [*self._part(), *self.row_values([(x.name, _row_load(x, self)) for x in plan.row_loads], plan.row_maps)]
+        lines = [*self._own_columns(), *self.row_values([(x.name, _row_load(x, self)) for x in plan.row_loads], plan.row_maps)]
         if self.interleaved:
             return [*self._requests(), *self._interleaved(plan, lines)]
         for value in dict.fromkeys(k for s in plan.passes for k in s.keeps):
@@ -474,7 +474,7 @@ class _Emitter:
             lines = block(f"for (long long row = team; row < {self.limit}; row += teams)", lines)
         return [*self._requests(), *lines] if self.ring else lines
 
-    def _part(self) -> list[str]:
+    def _own_columns(self) -> list[str]:
         """The columns of a block that takes a part of its row: whole steps of its threads, one after the other."""
         if not self.parted:
             return []
@@ -785,11 +785,11 @@ class _Emitter:
         return of.number % 2 == 0 and any(x.name == r.args[-1] and not x.tensor and x.access.index() == "col" for x in of.loads)
 
     def _reduction(self, r: Reduce, kept: bool, in_order: bool = False) -> _Lines:
-        combine = SPELLED[r.kind]
-        take, starts = combine.take, [start for _, _, start in self._results([r])]
+        combine, results = SPELLED[r.kind], self._results([r])
+        take, starts = combine.take, [start for _, _, start in results]
         if in_order and combine.in_order:
             take, starts = combine.in_order, [*starts[:-1], "first" if self.parted else "lane" if self.vec == 1 else f"lane * {self.vec}"]
-        before = [self._declared(name, type_, start) for (name, type_, _), start in zip(self._results([r]), starts)]
+        before = [self._declared(name, type_, start) for (name, type_, _), start in zip(results, starts)]
         own = [self._at(name) for name in r.names]
         after = [f"{self._call(r)}({', '.join(r.names)});"]
         if take:
