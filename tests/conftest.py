@@ -11,6 +11,7 @@ from pathlib import Path
 import postgres
 import pytest
 from running import SHORT_SWEEP, Ended, Home
+from turns import Turn
 
 # Processes that a shell runs in the background ignore Ctrl-C, and so would the commands that these tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -85,6 +86,14 @@ def kgen_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("KGEN_DB", raising=False)
     monkeypatch.delenv("COLUMNS", raising=False)  # the terminal's width: workers are given it, and output would follow it
     return home
+
+
+@pytest.fixture(autouse=True)
+def turn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Turn]:
+    """The test's right to keep processors busy, which it can exchange for that to have them alone."""
+    folder = tmp_path_factory.getbasetemp()
+    with Turn(folder.parent if os.environ.get("PYTEST_XDIST_WORKER") else folder) as turn:
+        yield turn
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,7 @@ from kgen.compiler.template import Template
 ALL_CUTS = 4  # cuts; runs with more possible cuts are cut only in the ways that matter most
 LONG_RUN = 32  # nodes; of a longer run, a few further cuts are tried, spread over it: a loop that forward unrolls repeats itself
 SOME_CUTS = 4  # further cuts of a long run
+LONG_PIECE = 16  # nodes; a kernel of more grows by several at a time
 MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
 CHEAP_FLOPS = 1  # operations for each element; a map of no more is computed by each kernel that reads it, not stored
 MANY_NODES = 64  # nodes; of a graph with more, fewer cuts are tried, since their number bounds the time
@@ -402,15 +403,25 @@ class _Cutter:
     def _greedy(self, run: Sequence[Node], bare_contractions: bool = False) -> tuple[bool, ...]:
         """Cuts such that each piece is as long as it can be; bare contractions stand alone."""
         mask: list[bool] = []
-        piece = [run[0]]
-        for node in run[1:]:
-            if not (bare_contractions and _is_contraction(piece[0])) and self._takes((*piece, node)):
-                piece.append(node)
-                mask.append(False)
+        while len(mask) < len(run):
+            rest = run[len(mask) :]
+            length = 1 if bare_contractions and _is_contraction(rest[0]) else self._longest(rest)
+            mask += [*[False] * (length - 1), True]
+        return tuple(mask[:-1])
+
+    def _longest(self, run: Sequence[Node]) -> int:
+        """How many nodes from the first make a kernel to which the next one cannot be added.
+
+        A kernel of many nodes grows by several at a time: each attempt lowers them all.
+        """
+        length, step, growing = 1, 1, True
+        while step:
+            if length + step <= len(run) and self._takes(run[: length + step]):
+                length += step
+                step = step * 2 if growing and length >= LONG_PIECE else max(1, step // 2)
             else:
-                piece = [node]
-                mask.append(True)
-        return tuple(mask)
+                step, growing = step // 2, False
+        return length
 
     def _steps(self, fusable: frozenset[str], runs: list[list[Node]], choice: tuple) -> tuple[Step, ...] | None:
         """The steps of one choice of cuts, with each kernel's name and outputs; ``None`` where no template takes one."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Iterable, Mapping, Sequence
 
 import sympy
@@ -77,12 +78,7 @@ class Axes:
 
         Raises :class:`NotFusable` where a dimension inside of others follows the batch: strides are numbers.
         """
-        _check_strides(sizes)
-        found, stride = sympy.Integer(0), 1
-        for index, size in zip(reversed(indices), reversed(sizes)):
-            found += index * stride
-            stride *= size if isinstance(size, int) else 1
-        return _recombined(sympy.expand(found))
+        return _flat(tuple(indices), tuple(sizes))
 
     def unflat(self, position: sympy.Expr, sizes: Sequence[Size]) -> list[sympy.Expr]:
         """The indices of the element at a position of a contiguous tensor; raises as :meth:`flat` does."""
@@ -194,15 +190,16 @@ class Axes:
     def matched(self, older: sympy.Expr, newer: sympy.Expr) -> dict[sympy.Symbol, sympy.Expr] | None:
         """For each axis of the newer offset alone, the index of the older one that steps alike; ``None`` where there is none."""
         found: dict[sympy.Symbol, sympy.Expr] = {}
-        shared = newer.free_symbols & older.free_symbols
-        rest = older - sum(older.coeff(s) * s for s in shared)
-        if newer.subs({s: 0 for s in newer.free_symbols - shared}) != older.subs({s: 0 for s in older.free_symbols - shared}):
+        of_older, of_newer = _addends(older), _addends(newer)
+        shared = of_newer.symbols & of_older.symbols
+        if of_newer.at_zero(shared) != of_older.at_zero(shared):
             return None
-        for symbol in newer.free_symbols - shared:
-            stride = newer.coeff(symbol)
+        rest = of_older.without(shared)
+        for symbol in of_newer.symbols - shared:
+            stride = of_newer.steps.get(symbol, 0)
             if stride == 0:
                 return None
-            index = self._along(rest, int(stride), self.extents[symbol])
+            index = self._along(rest, stride, self.extents[symbol])
             if index is None or "#" in symbol.name:
                 return None
             found[symbol] = index
@@ -233,6 +230,50 @@ class Axes:
             if inner and "#" not in symbol.name:
                 found[symbol.name] = inner
         return found
+
+
+@dataclass(frozen=True)
+class _Addends:
+    """The addends of an offset: ``multiples`` of axes, each with its step, and ``others``, the sum of the rest."""
+
+    symbols: frozenset[sympy.Symbol]
+    steps: Mapping[sympy.Symbol, int]
+    multiples: Mapping[sympy.Symbol, sympy.Expr]
+    others: sympy.Expr
+
+    def at_zero(self, but: frozenset[sympy.Symbol]) -> tuple[list[int], sympy.Expr]:
+        """Where each axis is 0 ``but`` these: their steps, and the other addends."""
+        zeros = {s: 0 for s in self.others.free_symbols - but}
+        return [self.steps.get(s, 0) for s in but], self.others.subs(zeros) if zeros else self.others
+
+    def without(self, axes: frozenset[sympy.Symbol]) -> sympy.Expr:
+        """The sum of the addends but for multiples of these axes."""
+        return sympy.Add(self.others, *(term for s, term in self.multiples.items() if s not in axes))
+
+
+@lru_cache(maxsize=1 << 14)
+def _addends(offset: sympy.Expr) -> _Addends:
+    """The addends; remembered, since each offset is compared with many."""
+    multiples, others = {}, []
+    for term in sympy.Add.make_args(offset):
+        atom = term.as_coeff_Mul()[1]
+        if isinstance(atom, sympy.Symbol):
+            multiples[atom] = term
+        else:
+            others.append(term)
+    steps = {atom: int(term.as_coeff_Mul()[0]) for atom, term in multiples.items()}
+    return _Addends(frozenset(offset.free_symbols), steps, multiples, sympy.Add(*others))
+
+
+@lru_cache(maxsize=1 << 16)
+def _flat(indices: tuple[sympy.Expr, ...], sizes: tuple[Size, ...]) -> sympy.Expr:
+    """See :meth:`Axes.flat`; remembered, since kernels of more and more nodes read the same tensors."""
+    _check_strides(sizes)
+    found, stride = sympy.Integer(0), 1
+    for index, size in zip(reversed(indices), reversed(sizes)):
+        found += index * stride
+        stride *= size if isinstance(size, int) else 1
+    return _recombined(sympy.expand(found))
 
 
 def _check_strides(sizes: Sequence[Size]) -> None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from kgen.problem import LoadedProblem
 
-#: dtypes that neither kgen's kernels nor its evaluator take; integers and booleans may stand beside the others.
-_OTHER_FLOATING = {"float64", "complex32", "complex64", "complex128"}
+#: dtypes that the evaluator does not take; complex64, integers and booleans may stand beside the others.
+_OTHER_FLOATING = {"float64", "complex32", "complex128"}
 
 #: Entries of a module's ``__dict__`` that hold its parts.
 MODULE_TABLES = {"_parameters", "_buffers", "_modules"}
@@ -100,7 +100,7 @@ def trace(loaded: "LoadedProblem", mode: str, device_type: str = "cpu", *, real:
 
     The program is made on the CPU; :func:`functional` moves it to the kind of device, where that matters.
 
-    Raises :class:`CaptureError` where the forward cannot be exported, or holds float64 or complex numbers. Its
+    Raises :class:`CaptureError` where the forward cannot be exported, or holds float64, complex128 or sparse tensors. Its
     one line names the statement. Raises :class:`kgen.errors.ProblemError` where the problem's own functions raise.
     """
     import torch
@@ -114,7 +114,7 @@ def trace(loaded: "LoadedProblem", mode: str, device_type: str = "cpu", *, real:
     scripted = next((name for name, part in module.named_modules() if isinstance(part, torch.jit.ScriptModule)), None)
     if scripted is not None:
         raise CaptureError(f"{loaded.problem.path}: Model holds a scripted module, `{scripted}`: hold the module itself")
-    _check_dtypes(loaded.problem.path, "Model", [*module.parameters(), *module.buffers()])
+    _check_tensors(loaded.problem.path, "Model", [*module.parameters(), *module.buffers()])
     module.train(mode == "train")
     program = _export_once(loaded, module, inputs, fake)
     sources, lengths = _argument_sources(module, inputs)
@@ -213,7 +213,7 @@ def _fake_inputs(loaded: "LoadedProblem", fake: Any) -> tuple[Any, ...]:
     except ProblemError:
         found = loaded.inputs()
     tensors = [x for x in pytree.tree_leaves(found) if isinstance(x, torch.Tensor)]
-    _check_dtypes(loaded.problem.path, "get_inputs()", tensors)
+    _check_tensors(loaded.problem.path, "get_inputs()", tensors)
     with fake:
         return tuple(pytree.tree_map_only(torch.Tensor, _empty_like, found))
 
@@ -269,11 +269,15 @@ def _fake_mode() -> Any:
     return FakeTensorMode(shape_env=ShapeEnv(tracked_fakes=[]), allow_non_fake_inputs=True, export=True)
 
 
-def _check_dtypes(path: str, where: str, tensors: Iterable["torch.Tensor"]) -> None:
+def _check_tensors(path: str, where: str, tensors: Iterable["torch.Tensor"]) -> None:
+    import torch
+
     for tensor in tensors:
+        if tensor.layout != torch.strided:
+            raise CaptureError(f"{path}: {where} holds a sparse tensor: kgen takes dense ones")
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in _OTHER_FLOATING:
-            raise CaptureError(f"{path}: {where} holds {dtype}: kgen takes float32, bfloat16 and float16 (and integers)")
+            raise CaptureError(f"{path}: {where} holds {dtype}: kgen takes float32, bfloat16 and float16 (integers and complex64 too)")
 
 
 def _numbers(module: "torch.nn.Module") -> dict[tuple[str, str], Any]:

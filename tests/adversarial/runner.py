@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -113,14 +115,18 @@ class CaseRunner:
         self._listener: Listener | None = None
         self.notices: list[str] = []
 
-    def run(self, case: AdversarialCase) -> CaseResult:
-        """The result of a case. A case with the wrong status is evaluated once more: a busy machine may have changed it."""
+    def run(self, case: AdversarialCase, alone: Callable[[], AbstractContextManager[None]]) -> CaseResult:
+        """The result of a case. One with the wrong status is evaluated once more, ``alone`` on the machine.
+
+        Beside other tests, a thread may get no processor, and noise may hide its work.
+        """
         self._open(case.setting)
         result = self._run(case)
         evaluation = result.evaluation
         if evaluation is not None and evaluation.status not in case.statuses and not result.traces:
-            self._open(case.setting)
-            result = self._run(case)
+            with alone():
+                self._open(case.setting)
+                result = self._run(case)
         return result
 
     def missing_sandbox(self, case: AdversarialCase) -> list[str]:

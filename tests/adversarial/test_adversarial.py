@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cases import CASES, DEFENCES, AdversarialCase
 from runner import CaseRunner
+from turns import Turn
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -33,10 +34,10 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CaseRunner]:
 
 
 @pytest.mark.parametrize("case", [_parameter(case) for case in _IN_ORDER])
-def test_a_case_ends_as_its_header_says(runner: CaseRunner, case: AdversarialCase) -> None:
+def test_a_case_ends_as_its_header_says(runner: CaseRunner, turn: Turn, case: AdversarialCase) -> None:
     if case.needs_sandbox and (missing := runner.missing_sandbox(case)):
         pytest.skip(missing[0])
-    assert runner.run(case).faults(case) == []
+    assert runner.run(case, turn.alone).faults(case) == []
 
 
 def test_each_defence_has_one_cheat_for_each_device_in_the_default_run() -> None:

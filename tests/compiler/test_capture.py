@@ -480,7 +480,7 @@ def test_integer_input_is_taken() -> None:
     assert found.type("x").dtype == "int64" and found.nodes[0].op == "embedding"
 
 
-@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
 def test_other_floating_inputs_are_refused(dtype: str) -> None:
     text = refusal("return x * 2", f"torch.zeros(6, 20, dtype=torch.{dtype})")
     assert f"get_inputs() holds {dtype}" in text and "float32, bfloat16 and float16" in text
@@ -491,6 +491,16 @@ def test_other_floating_weights_are_refused() -> None:
         "return x.to(self.w.dtype) * self.w", init="self.w = nn.Parameter(torch.zeros(20, dtype=torch.float64))"
     )
     assert "Model holds float64" in text
+
+
+def test_sparse_tensors_are_refused() -> None:
+    text = refusal("return torch.sparse.mm(self.w, x)", init="self.register_buffer('w', torch.eye(6).to_sparse())")
+    assert "Model holds a sparse tensor: kgen takes dense ones" in text
+
+
+def test_complex_weights_are_captured() -> None:
+    found = captured("return torch.view_as_real(x * self.w)", init="self.w = nn.Parameter(torch.zeros(20, dtype=torch.complex64))")
+    assert found.type("w").dtype == "complex64"
 
 
 def test_autocast_is_captured_as_the_casts_that_it_makes() -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from models import NAMES, graph, made, reference, source
 
+from kgen.compiler import fusion
 from kgen.compiler.fusion import LABELS, MOST_PLANS, FusionPlan, Kernel, Library, kernel_name, plans
+from kgen.compiler.graph import OpGraph
+from kgen.compiler.loops import Program
 from kgen.compiler.operators import OPS, Kind
 from kgen.templates import Template, templates
 
@@ -492,3 +497,24 @@ def test_no_kernel_has_the_name_of_a_function_of_the_c_library_or_of_cuda(suffix
     path.write_text("".join(f"#include <{name}>\n" for name in headers) + declared)
     done = subprocess.run([*compiler, str(path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_kernels_of_many_nodes_are_lowered_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that grew by one node at a time would lower twice as many, and three times in a loop that is twice as long."""
+    lowered: list[int] = []
+    own = fusion.lower
+
+    def counted(graph: OpGraph, nodes: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False) -> Program:
+        lowered.append(len(nodes))
+        return own(graph, nodes, outputs, two_passes=two_passes)
+
+    monkeypatch.setattr(fusion, "lower", counted)
+    forward = """
+        h, ys = torch.zeros(4, 20, 3), []
+        for i in range(6):
+            h = h * torch.exp(x[:, i, :, None] * -self.a.exp()) + x[:, i, :, None]
+            ys.append((h * x[:, i, :3, None].mT).sum(2))
+        return torch.stack(ys, 1)"""
+    found = planned(textwrap.dedent(forward), "self.a = nn.Parameter(torch.randn(20, 3))", "torch.randn(4, 6, 20)")
+    assert max(len(step.nodes) for p in found for step in p.steps if isinstance(step, Kernel)) == 97
+    assert sum(lowered) < 8000

@@ -180,7 +180,12 @@ def change_inputs(inputs: Sequence[Any], how: str, seed: int, weights: Collectio
             changed = torch.where(changed.isinf(), changed, changed.clamp(-most, most)).to(x.dtype)
         return changed if changed.stride() == x.stride() else torch.empty_like(x).copy_(changed)
 
-    return map_tensors(list(inputs), one)
+    return map_tensors(list(inputs), lambda x: _by_parts(one, x))
+
+
+def _by_parts(change: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """``x`` with the change; complex numbers as pairs of real ones."""
+    return torch.view_as_complex(change(torch.view_as_real(x.resolve_conj()))) if x.is_complex() else change(x)
 
 
 def _alike(weights: Collection[torch.Tensor]) -> Callable[[torch.Tensor, torch.Generator], torch.Tensor]:
@@ -215,7 +220,7 @@ WEIGHTS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 def change_weights(state: Mapping[str, torch.Tensor], how: str, ties: Mapping[str, str]) -> dict[str, torch.Tensor]:
     """``state`` changed by an entry of :data:`WEIGHTS`; ``ties`` maps a parameter's second name to its first."""
-    found = {name: WEIGHTS[how](value) if value.is_floating_point() and name not in ties else value
+    found = {name: _by_parts(WEIGHTS[how], value) if is_inexact(value) and name not in ties else value
              for name, value in state.items()}
     return found | {name: found[other] for name, other in ties.items()}
 

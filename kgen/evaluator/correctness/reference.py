@@ -338,7 +338,7 @@ def _memory(found: Iterable[torch.Tensor]) -> set[int]:
 
 def _to_double(model: torch.nn.Module) -> torch.nn.Module:
     """A copy in float64, with tensors that are plain attributes."""
-    double = copy.deepcopy(model).double()
+    double = copy.deepcopy(model)._apply(lambda x: x.to(_DOUBLED.get(x.dtype, x.dtype)))
     for module in double.modules():
         for name, value in list(vars(module).items()):
             if isinstance(value, torch.Tensor) and _DOUBLED.get(value.dtype) == torch.float64:

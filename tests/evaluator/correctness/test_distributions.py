@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kgen.evaluator.correctness.distributions import (
-    ALIKE, DISTRIBUTIONS, SCALED, change_inputs, change_weights, drawn_batches, mixtures, seed_of,
+    ALIKE, DISTRIBUTIONS, SCALED, VALUES, change_inputs, change_weights, drawn_batches, mixtures, seed_of,
 )
 
 
@@ -117,6 +117,14 @@ def test_every_other_row_is_all_but_a_row_of_its_own_of_an_input_before_or_of_a_
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (2, 3), (0, 4), (7, 0), (7, 1)])
 def test_few_rows_can_be_others_too(shape, how):
     assert change_inputs([torch.ones(shape)], how, 0)[0].shape == shape
+
+
+@pytest.mark.parametrize("how", [*VALUES, ALIKE])
+def test_complex_numbers_change_as_pairs_of_real_ones(how: str) -> None:
+    x = torch.randn(40, 8, dtype=torch.complex64)
+    (changed,), (pairs,) = change_inputs([x], how, 0), change_inputs([torch.view_as_real(x)], how, 0)
+    assert changed.dtype == x.dtype
+    torch.testing.assert_close(torch.view_as_real(changed), pairs, rtol=0.0, atol=0.0, equal_nan=True)
 
 
 def test_the_seed_of_a_timed_call_does_not_tell_its_key():
