@@ -91,7 +91,7 @@ def drop_identity(graph: OpGraph) -> OpGraph:
     for name in [n.name for n in graph.nodes]:
         node = graph.node(name)  # as it reads now: its operand may have been dropped before it
         source = node.inputs[0] if node.inputs else None
-        if not isinstance(source, str) or (node.op == "clone" and name in graph.returns):
+        if not isinstance(source, str) or (node.op in ("clone", "cast") and name in graph.returns):
             continue
         if _is_identity(graph, node) or (_factor(node) == (source, 1) and graph.type(source).dtype == node.type.dtype):
             graph = graph.without(name, source)
@@ -100,12 +100,11 @@ def drop_identity(graph: OpGraph) -> OpGraph:
 
 def _is_identity(graph: OpGraph, node: Node) -> bool:
     """Whether the node returns its first operand as it is."""
-    op = OPS.get(node.op)
-    if op is None or op.kind is not Kind.VIEW:
-        return op is not None and op.kind is Kind.IDENTITY
     if node.op == "permute":
         return node["dims"] == tuple(range(len(node["dims"])))
-    return node.op in ("view", "expand") and node.type == graph.type(node.inputs[0])
+    if node.op in ("view", "expand", "cast"):  # `x.float()` of float32, too
+        return node.type == graph.type(node.inputs[0])
+    return node.op in OPS and OPS[node.op].kind is Kind.IDENTITY
 
 
 def fold_casts(graph: OpGraph) -> OpGraph:

@@ -90,6 +90,7 @@ APPLIES = {
     "a factor of one goes": ("return F.relu(x * 1.0)", "", None, "eval", (), "drop_identity", ["relu"]),
     "a division by one goes": ("return F.relu(x / 1.0)", "", None, "eval", (), "drop_identity", ["relu"]),
     "a view to the same shape goes": ("return F.relu(x.view(6, 20))", "", None, "eval", (), "drop_identity", ["relu"]),
+    "a conversion to the same dtype goes": ("return F.relu(x.long().long().float())", "", None, "eval", (), "drop_identity", ["cast", "cast", "relu"]),
     "a returned identity is its operand": ("return F.dropout(F.relu(x), 0.5, self.training)", "", None, "eval", (), "drop_identity", ["relu"]),
     "a contraction with a transpose is a linear layer": ("return x @ self.w.t()", "self.w = nn.Parameter(torch.randn(30, 20))", None, "eval", (), "matmul_to_linear", ["linear"]),
     "a contraction with a transpose and a bias is a linear layer": ("return torch.addmm(self.b, x, self.w.transpose(0, 1))", "self.w, self.b = nn.Parameter(torch.randn(30, 20)), nn.Parameter(torch.randn(30))", None, "eval", (), "matmul_to_linear", ["linear"]),
@@ -157,6 +158,7 @@ APPLIES = {
 
 #: The same, for graphs that the rewrite must not change.
 LEAVES_ALONE = {
+    "a returned conversion to the same dtype": ("return x.to(torch.float32, copy=True)", "", None, "eval", (), "drop_identity"),
     "dropout in train mode": ("return F.dropout(x, 0.5, self.training)", "", None, "train", (), "drop_identity"),
     "a copy that is returned": ("y = F.relu(x)\nreturn y, y.clone()", "", None, "eval", (), "drop_identity"),
     "a view to another shape": ("return F.relu(x.view(-1))", "", None, "eval", (), "drop_identity"),
