@@ -278,7 +278,7 @@ class _Cutter:
         Each kernel that reads such a result computes it. All its users are operators that a template takes with the map.
         """
         graph, found = self.graph, made_on_the_way(self.graph)
-        kept = {root for r in graph.returns for root in _roots(graph, found, r)} | _touched(graph)
+        kept = {root for r in graph.returns for root in _roots(graph, found, r)} | graph.changed
         cheap: set[str] = set()
         for node in graph.nodes:
             if node.name in kept or not self._is_cheap(node, cheap) or kept & _roots(graph, found | cheap, node.values[0]):
@@ -531,7 +531,7 @@ def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> lis
     """
     nodes = [n for n in graph.nodes if n.name not in free]
     read = {n.name: {root for v in n.values for root in _roots(graph, free, v)} for n in nodes}
-    touched = _touched(graph)
+    touched = graph.changed
     ordered = [n for n in nodes if n.effect or touched & read[n.name]]
     before = {b.name: a.name for a, b in zip(ordered, ordered[1:])}
     waiting = list(nodes)
@@ -552,11 +552,6 @@ def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> lis
         made.add(node.name)
         out.append(node)
     return out
-
-
-def _touched(graph: OpGraph) -> set[str]:
-    """The weights and buffers that nodes change."""
-    return {value for n in graph.nodes if n.effect for value in n.values if graph.is_weight(value)}
 
 
 def _reduce_alike(a: Node, b: Node) -> bool:

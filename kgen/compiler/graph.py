@@ -216,6 +216,11 @@ class OpGraph:
     def users(self, name: str) -> tuple[Node, ...]:
         return self._by_operand.get(name, ())
 
+    @cached_property
+    def changed(self) -> frozenset[str]:
+        """The weights and buffers that nodes change, and those that these nodes read."""
+        return frozenset(value for n in self.nodes if n.effect for value in n.values if self.is_weight(value))
+
     def feeds_only(self, name: str, user: Node) -> bool:
         """Whether ``user`` is all that uses the value (it may use it twice)."""
         return name not in self.returns and self.users(name) == (user,)

@@ -185,6 +185,15 @@ def _keeps_place(call: Captured) -> bool:
     return call.arguments.get("memory_format") is None and (device is None or getattr(device, "text", "") == "{device}")
 
 
+def _one_mask(call: Captured) -> bool:
+    """Accept ``x[mask] = value`` with a mask of all elements and one value."""
+    if call.type is None or call.arguments.get("accumulate") or len(call.arguments["indices"]) != 1:
+        return False
+    mask, value = (call.types.get(at.name) if isinstance(at, Ref) else None for at in (call.arguments["indices"][0], call.arguments["values"]))
+    masked = mask is not None and mask.dtype == "bool" and mask.sizes() == call.type.sizes()
+    return masked and (isinstance(call.arguments["values"], Literal) or (value is not None and value.shape == ()))
+
+
 def _by_whole(least: int, end: int = 1 << 31) -> Callable[[Captured], bool]:
     """Accept integers beside one number from ``least`` to below ``end``: C leaves a division by zero undefined."""
 
@@ -286,6 +295,7 @@ MORE_POINTWISE = (
     _both("where", "where.self where.ScalarOther where.ScalarSelf where.Scalar", "{0} ? {1} : {2}",
           operands=("condition", "self", "other")),
     _both("masked_fill", "masked_fill.Scalar masked_fill.Tensor", "{1} ? {2} : {0}", operands=("self", "mask", "value")),
+    _both("masked_put", "index_put.default", "{1} ? {2} : {0}", operands=("self", "indices", "values"), accept=_one_mask),
     _both("cast", "_to_copy.default to.dtype to.other to.dtype_layout type_as.default", "static_cast<{ctype}>({0})", accept=_keeps_place,
           read=lambda c: {"dtype": c.type.dtype}, library=lambda attrs: f"{{0}}.to(torch.{attrs['dtype']})"),
     _pointwise("remainder", "remainder.Tensor remainder.Scalar", "floor_modulo({0}, {1})", **_BINARY, flops=8),

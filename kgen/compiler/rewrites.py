@@ -86,16 +86,29 @@ def decompose(graph: OpGraph, whole: frozenset[str] = frozenset()) -> OpGraph:
 def drop_identity(graph: OpGraph) -> OpGraph:
     """Drop nodes that return their first operand unchanged, and factors of one.
 
-    A copy that forward returns is kept: without it, two outputs, or an output and an input, would share memory.
+    A copy that forward returns is kept: without it, two outputs, or an output and an input, would share memory. So is
+    one of a buffer that changes: it has the values of before.
     """
+    changed = graph.changed
     for name in [n.name for n in graph.nodes]:
         node = graph.node(name)  # as it reads now: its operand may have been dropped before it
         source = node.inputs[0] if node.inputs else None
-        if not isinstance(source, str) or (node.op in ("clone", "cast") and name in graph.returns):
+        if not isinstance(source, str) or (node.op in _COPIES and (name in graph.returns or _memory(graph, source) in changed)):
             continue
         if _is_identity(graph, node) or (_factor(node) == (source, 1) and graph.type(source).dtype == node.type.dtype):
             graph = graph.without(name, source)
     return graph
+
+
+#: Operators whose results may have memory of their own.
+_COPIES = ("clone", "cast", "contiguous")
+
+
+def _memory(graph: OpGraph, value: str) -> str:
+    """The value whose memory this one has, as far as views and writes in place tell."""
+    while (node := graph.producer(value)) and node.values and (node.effect or (node.op in OPS and OPS[node.op].kind in (Kind.VIEW, Kind.IDENTITY))):
+        value = node.values[0]
+    return value
 
 
 def _is_identity(graph: OpGraph, node: Node) -> bool:

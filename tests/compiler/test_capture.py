@@ -503,6 +503,11 @@ def test_complex_weights_are_captured() -> None:
     assert found.type("w").dtype == "complex64"
 
 
+@pytest.mark.parametrize("mask, op", [("x > 0", "masked_put"), ("x[:, 0] > 0", "aten.index_put.default")])
+def test_one_value_where_a_mask_of_all_elements_holds_is_pointwise(mask: str, op: str) -> None:
+    assert captured(f"y = x * 2\ny[{mask}] = 0.5\nreturn y").nodes[-1].op == op
+
+
 def test_autocast_is_captured_as_the_casts_that_it_makes() -> None:
     found = captured("with torch.autocast('cpu', dtype=torch.bfloat16):\n    y = x @ x.t()\nreturn y + x[:, :6]")
     assert [n.op for n in found.nodes if n.op == "cast"] == ["cast"] * 2

@@ -159,6 +159,7 @@ APPLIES = {
 #: The same, for graphs that the rewrite must not change.
 LEAVES_ALONE = {
     "a returned conversion to the same dtype": ("return x.to(torch.float32, copy=True)", "", None, "eval", (), "drop_identity"),
+    "a copy of a buffer that changes then": ("y = self.b.clone()\nself.b.add_(1)\nreturn x * y", "self.register_buffer('b', torch.ones(20))", None, "eval", (), "drop_identity"),
     "dropout in train mode": ("return F.dropout(x, 0.5, self.training)", "", None, "train", (), "drop_identity"),
     "a copy that is returned": ("y = F.relu(x)\nreturn y, y.clone()", "", None, "eval", (), "drop_identity"),
     "a view to another shape": ("return F.relu(x.view(-1))", "", None, "eval", (), "drop_identity"),

@@ -55,6 +55,7 @@ CASES = {
     "written in parts": "a = x * 2\na[:, 3] = 0.5\na[:, ::2] += y[:, ::2]\na[:, 5:9] = p[:, :4]\na[:, -1] = x[:, 0]\na[:, 7::5] = m[:, 7::5].float()\nreturn a",
     "images written in parts": "a = torch.zeros_like(image)\na[:, :, 1:-1, ::2] = image[:, :, :4, ::2]\na[:, 2, 1] = 1.0\nreturn a, a.amax(1)",
     "triangles": "return torch.triu(square) + torch.tril(square, -1).exp()",
+    "a value where a mask holds": "z = x * 2\nz[x > 0] = 0.5\nk = i + 1\nk[m] = 7\nreturn z.relu(), k",
     "a causal mask": "return square.masked_fill(torch.ones(33, 33, device=x.device).tril() == 0, float('-inf')).softmax(-1)",
     "concatenated": "return torch.cat([x.relu(), y[:, :12], x * y[:, :1]], dim=1) * 2, torch.stack([x, x.exp()], dim=1)",
     "padded": "return F.pad(z, (1, 2, 0, 3), value=1.5).tanh(), F.pad(z.cos(), (2, -1)), F.pad(z, (2, 1), mode='reflect') + 1",
