@@ -76,8 +76,8 @@ class Case:
     end: int = 0  # the byte behind them
     note: str = ""  # why it is skipped
     raises: bool = False  # whether the reference refuses these shapes
-    noise: bool = True  # whether runs with roundings add to the reference error, where a value is refused without
-    widened: bool = False  # whether they have
+    widened: bool = False  # whether runs with roundings have added to the reference error, where a value is refused without
+    noise: bool = True  # whether they may for a foreign output of a timed call
     spreads: list[moments.Spread | None] = field(default_factory=list)  # of random outputs, once they are asked for
 
 
@@ -384,7 +384,7 @@ class Oracle:
 
     def _widen(self, case: Case) -> bool:
         """Add float64 runs with roundings to the errors of ``case``, whose inputs are held, once. Returns whether it did."""
-        if not case.noise or case.widened or not case.expected:
+        if case.widened or not case.expected:
             return False
         case.widened, case.aside, started = True, [], time.monotonic()
         state, run = self.state(case.distribution, case.weights), partial(self.reference.exact, noise=True)
@@ -516,7 +516,7 @@ class Oracle:
         case.expected = [e.again(value) for e, value in zip(like.expected, tensors(list(eager)))]
         found = self.judge(case, values)
         if not all(row["ok"] for row in found):
-            case.inputs, case.widened, case.noise = contents(self.rows, 0), False, like.noise or not self._strict
+            case.inputs, case.widened = contents(self.rows, 0), self._strict and not like.noise
             case.expected = self._expect(contents, self.rows, state, case, eager, Typical())
             self._excuse(case, state)
             found = self.judge(case, values, own_numbers=own_numbers)

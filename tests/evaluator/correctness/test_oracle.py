@@ -80,6 +80,17 @@ def test_complex_numbers_are_judged_in_a_timed_call() -> None:
     assert ok(of, output(of)) and not ok(of, torch.zeros_like(output(of)))
 
 
+def test_roundings_are_allowed_where_pytorch_is_exact_by_luck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a sum that is zero in exact arithmetic, on the problem's own inputs."""
+    of = oracle("return y * (y - y.mean()).sum()")
+    own = of.reference.eager
+    monkeypatch.setattr(of.reference, "eager", lambda *run: map_tensors(of.reference.exact(*run), torch.Tensor.float))
+    case = of.case(DISTRIBUTIONS[0].name, "eval", "drawn")
+    found, _ = own(case.inputs, of.state(case.distribution, case.weights), "eval", case.rng)
+    (right,), (wrong,) = (of.judge(case, [value]) for value in (found, 1000 * found))
+    assert right["ok"] and not wrong["ok"]
+
+
 def test_what_is_right_for_given_values_only_is_wrong_where_all_rows_are_scaled() -> None:
     of = oracle("return torch.softmax(y, 1)")
     case = of.case(ALL_ROWS, "eval", "drawn")
