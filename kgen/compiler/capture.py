@@ -36,7 +36,7 @@ def capture(loaded: "LoadedProblem", device_type: str = "cpu") -> Capture:
 
     The modes share one graph where no module reads ``training``.
 
-    Raises :class:`CaptureError`, one line, where the forward cannot be exported or holds float64 or complex128,
+    Raises :class:`CaptureError`, one line, where the forward cannot be exported or holds float64, complex128 or sparse tensors,
     and :class:`kgen.errors.ProblemError` where the problem's own functions raise.
     """
     first, *others = loaded.problem.modes

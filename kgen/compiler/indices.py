@@ -196,10 +196,9 @@ class Axes:
             return None
         rest = of_older.without(shared)
         for symbol in of_newer.symbols - shared:
-            stride = of_newer.steps.get(symbol, 0)
-            if stride == 0:
+            if symbol not in of_newer.multiples:
                 return None
-            index = self._along(rest, stride, self.extents[symbol])
+            index = self._along(rest, int(of_newer.multiples[symbol].as_coeff_Mul()[0]), self.extents[symbol])
             if index is None or "#" in symbol.name:
                 return None
             found[symbol] = index
@@ -234,17 +233,16 @@ class Axes:
 
 @dataclass(frozen=True)
 class _Addends:
-    """The addends of an offset: ``multiples`` of axes, each with its step, and ``others``, the sum of the rest."""
+    """The addends of an offset: ``multiples`` of axes, by axis, and ``others``, the sum of the rest."""
 
     symbols: frozenset[sympy.Symbol]
-    steps: Mapping[sympy.Symbol, int]
     multiples: Mapping[sympy.Symbol, sympy.Expr]
     others: sympy.Expr
 
-    def at_zero(self, but: frozenset[sympy.Symbol]) -> tuple[list[int], sympy.Expr]:
-        """Where each axis is 0 ``but`` these: their steps, and the other addends."""
+    def at_zero(self, but: frozenset[sympy.Symbol]) -> tuple[list[sympy.Expr | None], sympy.Expr]:
+        """The addends where each axis is 0 ``but`` these: their multiples, and the others."""
         zeros = {s: 0 for s in self.others.free_symbols - but}
-        return [self.steps.get(s, 0) for s in but], self.others.subs(zeros) if zeros else self.others
+        return [self.multiples.get(s) for s in but], self.others.subs(zeros) if zeros else self.others
 
     def without(self, axes: frozenset[sympy.Symbol]) -> sympy.Expr:
         """The sum of the addends but for multiples of these axes."""
@@ -261,8 +259,7 @@ def _addends(offset: sympy.Expr) -> _Addends:
             multiples[atom] = term
         else:
             others.append(term)
-    steps = {atom: int(term.as_coeff_Mul()[0]) for atom, term in multiples.items()}
-    return _Addends(frozenset(offset.free_symbols), steps, multiples, sympy.Add(*others))
+    return _Addends(frozenset(offset.free_symbols), multiples, sympy.Add(*others))
 
 
 @lru_cache(maxsize=1 << 16)

@@ -105,7 +105,12 @@ def _in_double(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tup
     kinds = {x.dtype for x in tensors([list(args), kwargs])}
     if func._schema.is_mutable or not kinds & _DOUBLED.keys() or not kinds & set(_DOUBLED.values()):
         return args, kwargs
-    return map_tensors((list(args), kwargs), lambda x: x.to(_DOUBLED.get(x.dtype, x.dtype)))
+    return map_tensors((list(args), kwargs), _doubled)
+
+
+def _doubled(x: torch.Tensor) -> torch.Tensor:
+    """``x`` in float64 or complex128; itself where it has another dtype, as integers have."""
+    return x.to(_DOUBLED.get(x.dtype, x.dtype))
 
 
 def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -338,9 +343,9 @@ def _memory(found: Iterable[torch.Tensor]) -> set[int]:
 
 def _to_double(model: torch.nn.Module) -> torch.nn.Module:
     """A copy in float64, with tensors that are plain attributes."""
-    double = copy.deepcopy(model)._apply(lambda x: x.to(_DOUBLED.get(x.dtype, x.dtype)))
+    double = copy.deepcopy(model)._apply(_doubled)
     for module in double.modules():
         for name, value in list(vars(module).items()):
-            if isinstance(value, torch.Tensor) and _DOUBLED.get(value.dtype) == torch.float64:
-                setattr(module, name, value.double())
+            if isinstance(value, torch.Tensor) and value.dtype in _DOUBLED:
+                setattr(module, name, _doubled(value))
     return double
