@@ -107,7 +107,7 @@ def test_sweep_in_which_nothing_is_right_says_why_most_failed_with_exit_code_1(
     compiler.write_text('#!/bin/sh\ncase "$*" in *-version*) exec g++ "$@" ;; esac\necho "error: out of order" >&2\nexit 1\n')
     compiler.chmod(0o755)
     ended = Home(tmp_path).typed(*SHORT_SWEEP, "--budget", "2", "-q", CXX=str(compiler))
-    assert (ended.code, ended.err.count("\n")) == (1, 1)
+    assert (ended.code, len(ended.told)) == (1, 1)
     assert "own was right: 1 of 1 ended as build_error" in ended.err and "out of order" in ended.err
 
 
@@ -163,7 +163,7 @@ def test_full_disk_is_one_line_and_exit_code_2_and_nothing_judged_is_lost(tmp_pa
     wait_for_event(process, "evaluated")
     (home.folder / "fill").touch()
     ended = wait(process)
-    assert (ended.code, ended.err.count("\n")) == (2, 1), ended.err
+    assert (ended.code, len(ended.told)) == (2, 1), ended.err
     assert "full" in ended.err or "No space left" in ended.err
     told = [event for event in ended.events if event["event"] == "evaluated"]
     assert home.ask("SELECT count(*) FROM evaluation")[0][0] >= 1 + len(told)
@@ -172,8 +172,8 @@ def test_full_disk_is_one_line_and_exit_code_2_and_nothing_judged_is_lost(tmp_pa
 
 def refused(ended: Ended, message: str) -> None:
     """The command said in one line what was wrong with what it was given."""
-    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1), ended
-    assert ended.err.startswith("kgen: ") and message in ended.err
+    assert (ended.code, ended.out, len(ended.told)) == (2, "", 1), ended
+    assert ended.told[0].startswith("kgen: ") and message in ended.err
 
 
 def start_on_a_disk(home: Home, options: str, *arguments: str) -> subprocess.Popen[str]:
