@@ -34,7 +34,7 @@ THIRD_PARTY = {
     "kgen.cli": allowed("click", in_functions="torch"),
     "kgen.views": allowed("rich"),
     "kgen.problem": allowed(in_functions="torch"),
-    **{f"kgen.compiler.{name}": allowed(in_functions="torch") for name in ("calls", "decompositions", "reading", "source", "tracing")},
+    **{f"kgen.compiler.{name}": allowed(in_functions="torch") for name in ("calls", "complex_numbers", "decompositions", "reading", "source", "tracing")},
     **{f"kgen.compiler.{name}": allowed("sympy") for name in ("indices", "loops", "views", "windows")},
     "kgen.hardware": allowed(in_functions="torch"),
     "kgen.cluster": allowed("ray"),

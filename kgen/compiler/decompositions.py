@@ -14,6 +14,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
+from kgen.compiler.complex_numbers import PAIRED, Pairs, is_paired
 from kgen.compiler.operators import BY_TARGET
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ MOST_COUNTED = 1 << 24  # elements; a float32 counts no further
 def traced(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The graph of an operator's decomposition on fake tensors, one placeholder for each tensor among the arguments.
 
-    ``None`` where the operator has no decomposition.
+    Complex numbers among the arguments and results are pairs of real ones there. ``None`` where the operator has no
+    decomposition.
     """
     import torch
     import torch.utils._pytree as pytree
@@ -33,23 +35,24 @@ def traced(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     table, name = _table(), str(target)
-    run = table.get(target, target)
-    if run is target and not (hasattr(target, "_can_decompose") and target._can_decompose()):
-        return None
-    run = _OWN[name] if name in _OWN else run
     leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
     tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
     if not tensors or not all(isinstance(x, FakeTensor) for x in tensors):
         return None
+    run = PAIRED[name] if is_paired(name, leaves) else table.get(target, target)
+    if run is target and not (hasattr(target, "_can_decompose") and target._can_decompose()):
+        return None
+    run = _OWN[name] if name in _OWN else run
 
     def call(*given: Any) -> Any:
-        rest = iter(given)
+        rest = (Pairs(pairs) if x.is_complex() else pairs for x, pairs in zip(tensors, given))
         inner, named = pytree.tree_unflatten([next(rest) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
         found = run(*inner, **named)
         return tuple(found) if isinstance(found, tuple) else found  # torch.fx calls the class of a named one
 
     def trace(of: Callable[..., Any]) -> Any:
-        found = make_fx(of, decomposition_table=table, tracing_mode="fake")(*tensors)
+        given = (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in tensors)
+        found = make_fx(of, decomposition_table=table, tracing_mode="fake")(*given)
         found.graph.eliminate_dead_code()
         return found
 

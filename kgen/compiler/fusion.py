@@ -23,6 +23,7 @@ from functools import cached_property, partial
 from typing import Any, Callable, Iterator, Sequence
 
 from kgen.compiler import plan_name
+from kgen.compiler.complex_numbers import TO_COMPLEX, TO_PAIRS
 from kgen.compiler.graph import Node, OpGraph
 from kgen.compiler.loops import NotFusable, Program, lower
 from kgen.compiler.op import LOWERED, Kind
@@ -50,12 +51,12 @@ _C_FUNCTIONS = frozenset(
 _TWO_WAYS = frozenset(("softmax", "moments"))
 
 #: Operators that are only bookkeeping or a view: they are run, and left out of a plan's name.
-_UNNAMED = {"aten.add_.Tensor", "_operator.getitem"}
+_UNNAMED = {"aten.add_.Tensor", "_operator.getitem", TO_PAIRS, TO_COMPLEX}
 
 #: Rewrites that every variant goes through: a plan's name leaves them out.
 _UNNAMED_REWRITES = {
     "decompose", "drop_identity", "matmul_to_linear", "split_batchnorm", "group_norm_to_moments", "split_norms",
-    "reduce_images_first", "reduce_groups_first", "softplus_to_mish",
+    "reduce_images_first", "reduce_groups_first", "softplus_to_mish", "stack_to_maps",
 }  # fmt: skip
 
 
@@ -275,13 +276,16 @@ class _Cutter:
     def _cheap(self) -> frozenset[str]:
         """Maps of one stored value that cost next to nothing: reading that value moves no more bytes than reading the map's result.
 
-        Each kernel that reads such a result computes it. All its users are operators that a template takes with the map.
+        Values that follow the batch inside of other dimensions, too, since no kernel stores them. Each kernel that reads
+        such a result computes it. All its users are operators that a template takes with the map.
         """
         graph, found = self.graph, made_on_the_way(self.graph)
         kept = {root for r in graph.returns for root in _roots(graph, found, r)} | graph.changed
         cheap: set[str] = set()
         for node in graph.nodes:
-            if node.name in kept or not self._is_cheap(node, cheap) or kept & _roots(graph, found | cheap, node.values[0]):
+            if node.name in kept or not (self._is_cheap(node, cheap) or self._is_never_stored(node)):
+                continue
+            if any(kept & _roots(graph, found | cheap, value) for value in node.values):
                 continue
             wider = found | cheap | {node.name}
             if all(self._takes_up(user, wider) for user in _users(graph, found, node.name)):
@@ -295,6 +299,11 @@ class _Cutter:
         of, result = self.graph.type(node.values[0]).nbytes, node.type.nbytes if node.type else 0
         stored = all(r in cheap or not self.graph.producer(r) for r in _roots(self.graph, made_on_the_way(self.graph), node.values[0]))
         return _is_pointwise(node) and OPS[node.op].flops <= CHEAP_FLOPS and (result > of or (stored and result == of))
+
+    def _is_never_stored(self, node: Node) -> bool:
+        """Whether the node can be a part of kernels alone: ``torch.stack((x, y))`` of tensors whose rows follow the batch."""
+        type_ = node.type
+        return _kind(node) in (Kind.INDEXED, Kind.POINTWISE) and not node.effect and any(type_.multiples[1:]) and not type_.batch_inside
 
     def _takes_up(self, user: Node, free: frozenset[str]) -> bool:
         """Whether a kernel of this node can compute the free nodes that it reads. A contraction may be a library call."""

@@ -373,7 +373,8 @@ class Program:
     @property
     def strided(self) -> bool:
         """Whether neighbouring rows lie side by side in what is read, and neighbouring columns do not."""
-        full = [load.access.offset for load in self.loads if load.tensor and load.access.full]
+        loops = {loop.symbol for loop in (*self.row_loops, *self.col_loops)}
+        full = [load.access.offset for load in self.loads if load.tensor and loops <= load.access.symbols]
         if not full or not self.row_loops or not self.col_loops:
             return False
         row, col = self.row_loops[-1].symbol, self.col_loops[-1].symbol
@@ -904,9 +905,10 @@ class _Finished:
 
     def _check_work(self, elements: int) -> None:
         """Raise where the loops of a reduction visit elements far more often than each tensor has them."""
-        loaded = [s.text for s in self.needed.values() if s.kind == "load" and s.text]
-        largest = max((self.graph.type(t).numel for t in (*loaded, *self.offsets)), default=0)
-        if self._reduced and not self.builder.contraction and elements > MOST_VISITS * largest:
+        loads = [s for s in self.needed.values() if s.kind == "load" and s.text]
+        largest = max((self.graph.type(t).numel for t in (*(s.text for s in loads), *self.offsets)), default=0)
+        beside = sum(self.graph.type(t).numel for t in {s.text for s in loads if s.mask})  # parts of a concatenation
+        if self._reduced and not self.builder.contraction and elements > MOST_VISITS * max(largest, beside):
             raise NotFusable("a reduction would be computed again for elements that share its result")
 
     @cached_property
@@ -1067,13 +1069,14 @@ class _Finished:
         return (order[:1], order[1:]) if first else ([], order)
 
     def _order(self) -> list[sympy.Symbol]:
-        """All axes, those with the largest strides first: in what is stored, then in what is loaded."""
+        """All axes, those with the largest strides first: in what is stored, in what is loaded, and in the masks of loads."""
         offsets = [*self.offsets.values()]
         if self.moments_of and not offsets:
             source = self.builder.steps[self.moments_of]
             offsets += [s.offset for s in self.needed.values() if s.kind == "load" and s.varies >= source.varies]
         offsets += sorted((s.offset for s in self.needed.values() if s.kind == "load"), key=lambda e: -len(e.free_symbols))
         offsets += [s.offset for s in self.needed.values() if s.kind == "sums"]
+        offsets += [within.index for s in self.needed.values() for within in s.mask]
         order: list[sympy.Symbol] = []
         for offset in offsets:
             strides = {s: abs(offset.coeff(s)) for s in offset.free_symbols.difference(order)}

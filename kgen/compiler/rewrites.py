@@ -3,6 +3,7 @@
     decompose                 operators without an entry in the table become operators that have one
     drop_identity             what returns its operand (dropout in eval mode, detach, views to the same shape) goes
     matmul_to_linear          x @ w.t() becomes a linear layer: the transpose goes
+    stack_to_maps             torch.stack((x, y), 1).sum(1) becomes x + y
     softplus_to_mish          x * tanh(softplus(x)) becomes mish(x), which takes one exponential
     merge_scalar_factors      x * 2.0, x + x, x / 4.0, -x after one another become one factor
     batchnorm_to_affine       batch norm in eval mode becomes x * scale + shift for each feature
@@ -33,7 +34,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Callable
 
-from kgen.compiler import norms
+from kgen.compiler import complex_numbers, norms
 from kgen.compiler.convolution_rewrites import (
     affine_into_convolution,
     average_into_convolution,
@@ -41,11 +42,11 @@ from kgen.compiler.convolution_rewrites import (
     extreme_into_pool,
     mean_into_convolution,
 )
-from kgen.compiler.dtypes import HALF
+from kgen.compiler.dtypes import HALF, is_float
 from kgen.compiler.graph import FoldedWeight, Node, Operand, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import diagonal_to_scale, product_to_sum, sum_into_linear
 from kgen.compiler.operators import OPS, Kind
-from kgen.compiler.source import rounded
+from kgen.compiler.source import rounded, spell_value, widened
 
 Rewrite = Callable[[OpGraph], OpGraph]
 
@@ -59,28 +60,57 @@ class Variant:
 
 
 def decompose(graph: OpGraph, whole: frozenset[str] = frozenset()) -> OpGraph:
-    """Nodes that have a decomposition as its operators, but for those in ``whole``."""
+    """Nodes that have a decomposition as its operators, but for those in ``whole``.
+
+    Parts compute with pairs of real numbers where nodes compute with complex ones.
+    """
+    pairs: dict[str, str] = {}
     for name in [n.name for n in graph.nodes if n.parts and n.name not in whole]:
         node, users = graph.node(name), graph.users(name)  # as it reads now: an operand may have been taken apart before
         found = node.parts
+        if any(_is_complex(graph, v) and _memory(graph, v) in graph.changed for v in node.values):
+            continue  # the pairs would be read after a write, too
         several = node.type is None  # of a list of one result, too
         if several and any(u.op != "_operator.getitem" for u in users):
             continue
-        names: dict[str, Operand] = {f"@{number}": value for number, value in enumerate(node.inputs)}
-        nodes = []
+        is_complex = _is_complex(graph, node.name)
+        nodes = _paired_operands(graph, node, pairs)
+        names: dict[str, Operand] = {f"@{number}": pairs.get(value, value) for number, value in enumerate(node.inputs)}
         for part in found.nodes:
-            is_result = not several and part.name == found.results[0]
+            is_result = not several and not is_complex and part.name == found.results[0]
             names[part.name] = node.name if is_result else graph.fresh(f"{node.name}_{part.name}")
             inputs = tuple(names[i] if isinstance(i, str) else i for i in part.inputs)
             nodes.append(replace(part, name=names[part.name], inputs=inputs, origin=node.name))
-        graph = graph.with_nodes_for(node.name, nodes)
         results = [names[r] for r in found.results]
+        if is_complex:
+            pairs[node.name] = results[0]
+            nodes.append(replace(node, op=complex_numbers.TO_COMPLEX, inputs=(results[0],), call=complex_numbers.TO_COMPLEX_CALL, parts=None))
+        graph = graph.with_nodes_for(node.name, nodes)
+        if is_complex:
+            continue
         if several:
             for user in users:
                 graph = graph.without(user.name, results[user["at"]])
         elif results[0] != node.name:
             graph = graph.without(node.name, results[0])
     return graph.pruned()
+
+
+def _is_complex(graph: OpGraph, value: str) -> bool:
+    type_ = graph.known_type(value)
+    return type_ is not None and type_.dtype == complex_numbers.DTYPE
+
+
+def _paired_operands(graph: OpGraph, node: Node, pairs: dict[str, str]) -> list[Node]:
+    """Views of the node's complex operands that have no ``pairs`` yet, which are put there."""
+    nodes = []
+    for value in dict.fromkeys(node.values):
+        if _is_complex(graph, value) and value not in pairs:
+            type_ = graph.type(value)
+            pairs[value] = graph.fresh(f"{value}_pairs")
+            seen_as = Tensor((*type_.shape, 2), "float32", (*type_.multiples, 0))
+            nodes.append(Node(pairs[value], complex_numbers.TO_PAIRS, (value,), seen_as, complex_numbers.TO_PAIRS_CALL))
+    return nodes
 
 
 def drop_identity(graph: OpGraph) -> OpGraph:
@@ -106,9 +136,15 @@ _COPIES = ("clone", "cast", "contiguous")
 
 def _memory(graph: OpGraph, value: str) -> str:
     """The value whose memory this one has, as far as views and writes in place tell."""
-    while (node := graph.producer(value)) and node.values and (node.effect or (node.op in OPS and OPS[node.op].kind in (Kind.VIEW, Kind.IDENTITY))):
+    while (node := graph.producer(value)) and node.values and (node.effect or _is_view(node)):
         value = node.values[0]
     return value
+
+
+def _is_view(node: Node) -> bool:
+    if node.op in (complex_numbers.TO_PAIRS, complex_numbers.TO_COMPLEX):
+        return True
+    return node.op in OPS and OPS[node.op].kind in (Kind.VIEW, Kind.IDENTITY)
 
 
 def _is_identity(graph: OpGraph, node: Node) -> bool:
@@ -156,6 +192,44 @@ def matmul_to_linear(graph: OpGraph) -> OpGraph:
         inputs = (x, turned.inputs[0], *bias)
         call = f"F.linear({', '.join(f'{{{i}}}' for i in range(len(inputs)))})"
         graph = graph.with_node(replace(node, op="linear", inputs=inputs, call=call, attrs=()))
+    return graph
+
+
+#: Reductions of few values as maps of two of them.
+_OF_TWO = {
+    "sum": ("add", "torch.add({0}, {1})"),
+    "mean": ("add", "torch.add({0}, {1})"),
+    "prod": ("mul", "torch.mul({0}, {1})"),
+    "amax": ("maximum", "torch.maximum({0}, {1})"),
+    "amin": ("minimum", "torch.minimum({0}, {1})"),
+}
+MOST_STACKED = 16  # tensors; a map of more would hold too many values
+
+
+def stack_to_maps(graph: OpGraph) -> OpGraph:
+    """A reduction of the tensors of a stack as maps of two of them after one another, in float32 on the way."""
+    for node in graph.nodes:
+        stack = graph.producer(node.inputs[0]) if node.op in _OF_TWO and is_float(node.type.dtype) else None
+        if stack is None or stack.op != "cat" or node["dims"] != (stack["dim"],) or not graph.feeds_only(stack.name, node):
+            continue
+        types = [graph.type(part) for part in stack.inputs]
+        stacked = len(types[0].shape) < len(stack.type.shape)
+        if len(set(types)) > 1 or not 1 < len(types) <= MOST_STACKED or not (stacked or types[0].shape[stack["dim"]] == 1):
+            continue
+        op, call = _OF_TWO[node.op]
+        found, *others = stack.inputs
+        maps = []
+        for other in others:
+            maps.append(Node(graph.fresh(f"{node.name}_{len(maps) + 1}"), op, (found, other), replace(types[0], dtype="float32"), widened(call, node.type.dtype)))
+            found = maps[-1].name
+        if node.op == "mean":
+            maps.append(Node(graph.fresh(f"{node.name}_mean"), "div", (found, len(types)), maps[-1].type, f"torch.div({{0}}, {len(types)})"))
+        maps[-1] = replace(maps[-1], type=types[0], call=rounded(maps[-1].call, node.type.dtype))
+        if types[0].shape != node.type.shape:
+            view = f"torch.reshape({{0}}, {spell_value(list(node.type.sizes()))})"
+            graph = graph.with_nodes_for(node.name, [*maps, Node(node.name, "view", (maps[-1].name,), node.type, view)])
+        else:
+            graph = graph.with_nodes_for(node.name, maps).without(node.name, maps[-1].name)
     return graph
 
 
@@ -324,6 +398,7 @@ REWRITES: dict[str, Rewrite] = {
         drop_identity,
         fold_casts,
         matmul_to_linear,
+        stack_to_maps,
         softplus_to_mish,
         merge_scalar_factors,
         batchnorm_to_affine,
@@ -348,11 +423,10 @@ REWRITES: dict[str, Rewrite] = {
 
 _CHANNELS_LAST = "convolutions_channels_last"
 
+#: Those that every graph is better with.
+_FIRST = ("drop_identity", "fold_casts", "matmul_to_linear", "stack_to_maps", "softplus_to_mish")
 _WHOLE = (
-    "drop_identity",
-    "fold_casts",
-    "matmul_to_linear",
-    "softplus_to_mish",
+    *_FIRST,
     "merge_scalar_factors",
     "mean_into_convolution",
     "average_into_convolution",
@@ -368,19 +442,9 @@ _WHOLE = (
 
 #: Combinations worth planning for, the plainest first; those that come to the same graph count once.
 PIPELINES = (
-    ("drop_identity", "fold_casts", "matmul_to_linear", "softplus_to_mish"),
-    ("drop_identity", "fold_casts", "matmul_to_linear", "softplus_to_mish", "batchnorm_to_affine", "split_batchnorm", "group_norm_to_moments"),
-    (
-        "drop_identity",
-        "fold_casts",
-        "matmul_to_linear",
-        "softplus_to_mish",
-        "merge_scalar_factors",
-        "batchnorm_to_affine",
-        "split_batchnorm",
-        "merge_affine",
-        "group_norm_to_moments",
-    ),
+    _FIRST,
+    (*_FIRST, "batchnorm_to_affine", "split_batchnorm", "group_norm_to_moments"),
+    (*_FIRST, "merge_scalar_factors", "batchnorm_to_affine", "split_batchnorm", "merge_affine", "group_norm_to_moments"),
     _WHOLE,
     (*_WHOLE, "sum_into_linear", "product_to_sum", "diagonal_to_scale"),
     (*_WHOLE, "split_norms"),

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from models import NAMES, graph, made, reference, source
 
 from kgen.compiler.graph import Node, OpGraph
-from kgen.compiler.operators import spell
+from kgen.compiler.operators import OPS, spell
 from kgen.compiler.rewrites import REWRITES, variants
 
 LINEAR = "self.linear = nn.Linear(12, 20)"
@@ -97,6 +97,9 @@ APPLIES = {
     "a weight that is cast for a product is kept so": ("return F.linear(x.bfloat16(), self.w.bfloat16()), self.w.bfloat16() * 2", "self.w = nn.Parameter(torch.randn(30, 20))", None, "eval", (), "fold_casts", ["cast", "linear", "cast", "mul"]),
     "a value times tanh of its softplus is mish": ("return torch.tanh(F.softplus(x)) * x", "", None, "eval", (), "softplus_to_mish", ["mish"]),
     "a value on the left of tanh of its softplus is mish": ("return x * torch.tanh(F.softplus(x))", "", None, "eval", (), "softplus_to_mish", ["mish"]),
+    "a mean of a stack is a map": ("return torch.stack([x, x.relu(), -x]).mean(0)", "", None, "eval", (), "stack_to_maps", ["relu", "neg", "add", "add", "div"]),
+    "a maximum of a stack keeps a dimension": ("return torch.stack([x, -x], -1).amax(-1, keepdim=True)", "", None, "eval", (), "stack_to_maps", ["neg", "maximum", "view"]),
+    "a product of columns side by side is a map": ("return torch.cat([x[:, :1].relu(), x[:, 1:2].exp()], 1).prod(1)", "", None, "eval", (), "stack_to_maps", ["slice", "relu", "slice", "exp", "mul", "view"]),
     "factors become one": ("return F.relu(x * 2.0 * 3.0)", "", None, "eval", (), "merge_scalar_factors", ["mul", "relu"]),
     "x + x is a factor of two": ("y = x * 1.5\nreturn F.relu(y + y)", "", None, "eval", (), "merge_scalar_factors", ["mul", "relu"]),
     "a sign is a factor": ("return F.relu(-(x * 3.0))", "", None, "eval", (), "merge_scalar_factors", ["mul", "relu"]),
@@ -170,6 +173,10 @@ LEAVES_ALONE = {
     "tanh of a steeper softplus": ("return torch.tanh(F.softplus(x, beta=2)) * x", "", None, "eval", (), "softplus_to_mish"),
     "tanh of the softplus of another value": ("return torch.tanh(F.softplus(x)) * (x + 1)", "", None, "eval", (), "softplus_to_mish"),
     "tanh of a softplus that is used twice": ("y = F.softplus(x)\nreturn torch.tanh(y) * x, F.relu(y)", "", None, "eval", (), "softplus_to_mish"),
+    "a sum of a concatenation": ("return torch.cat([x, x.relu()], 1).sum(1)", "", None, "eval", (), "stack_to_maps"),
+    "a sum of a stack over another dimension": ("return torch.stack([x, x.relu()], 1).sum(2)", "", None, "eval", (), "stack_to_maps"),
+    "a sum of a stack that is returned": ("y = torch.stack([x, x.relu()], 1)\nreturn y.sum(1), y", "", None, "eval", (), "stack_to_maps"),
+    "a sum of a stack of seventeen": ("return torch.stack([x * i for i in range(17)], 1).sum(1)", "", None, "eval", (), "stack_to_maps"),
     "a factor that is used twice": ("y = x * 2.0\nreturn y * 3.0, F.relu(y)", "", None, "eval", (), "merge_scalar_factors"),
     "a factor that is returned": ("y = x * 2.0\nreturn y * 3.0, y", "", None, "eval", (), "merge_scalar_factors"),
     "a divisor that is no power of two": ("return F.relu(x) / 3.0 * 3.0", "", None, "eval", (), "merge_scalar_factors"),
@@ -318,3 +325,27 @@ def test_graph_without_anything_to_rewrite_has_one_variant() -> None:
 @pytest.mark.parametrize("name", ["view", "_unsafe_view"])
 def test_view_behind_a_dropped_copy_takes_any_strides(name: str) -> None:
     assert spell(f"torch.ops.aten.{name}.default({{0}}, [4, 5])") == "torch.reshape({0}, [4, 5])"
+
+
+# Complex numbers
+
+_TURN = "self.register_buffer('turn', torch.polar(torch.ones(20), torch.rand(20)))"
+
+
+@pytest.mark.parametrize(
+    ("forward", "kept"),
+    [
+        ("return torch.view_as_real(torch.view_as_complex(x) * self.turn.conj()).flatten(1)", ["view_as_real"]),
+        ("return torch.complex(x[..., 0], x[..., 1]).mul(self.turn * 2.0).abs()", ["view_as_real"]),
+        ("return (torch.exp(1j * x[..., 0]) + 0.5 - self.turn / 3.0).imag", ["view_as_real"]),
+        ("return torch.fft.irfft(torch.fft.rfft(x[..., 0]) * self.turn[:11], n=20)", ["fft_rfft", "view_as_real", "view_as_real", "view_as_complex", "fft_irfft"]),
+    ],
+)  # fmt: skip
+def test_complex_numbers_become_pairs_of_real_ones(forward: str, kept: list[str]) -> None:
+    found = variants(captured(forward, _TURN, "torch.randn(6, 20, 2)"))[-1].graph
+    assert [op.split(".")[1] for op in ops(found) if op not in OPS] == kept
+
+
+def test_complex_numbers_of_a_buffer_that_changes_stay_as_they_are() -> None:
+    found = captured("y = x * self.turn\nself.turn.mul_(0.5)\nreturn y + self.turn", _TURN, "torch.randn(6, 20, dtype=torch.complex64)")
+    assert [v.graph for v in variants(found)] == [found]

@@ -210,6 +210,8 @@ UNSEEN = {
     "a dictionary": ("y = torch.tanh(x)\nreturn {'a': y, 'b': [y * 2.0, 3]}", "", "torch.randn(6, 20)", "x"),
     "written in place": ("y = self.linear(x)\ny.relu_()\ny += 1.0\nreturn y * y", "self.linear = nn.Linear(12, 20)", "torch.randn(6, 12)", "x"),
     "a copy of a buffer that changes then": ("y = self.b.clone()\nself.b.add_(1.0)\nreturn torch.tanh(x * y)", "self.register_buffer('b', torch.ones(20))", "torch.randn(6, 20)", "x"),
+    "a rotation by complex numbers": ("z = torch.view_as_complex(x.float().reshape(6, 4, 5, 2))\nreturn torch.view_as_real(z * self.turn.view(1, 4, 5)).flatten(2).type_as(x), (z * self.turn[0].conj()).abs()", "self.register_buffer('turn', torch.polar(torch.ones(4, 5), torch.rand(4, 5)))", "torch.randn(6, 4, 10)", "x"),
+    "a sum over a stack": ("return torch.stack([x * y, x - y], -1).sum(-1)", "", "torch.randn(6, 20), torch.randn(6, 20)", "x, y"),
     "one flat vector": ("return torch.exp(x) + x.sum(dim=0)", "", "torch.randn(6)", "x"),
     "many maps": ("y = F.elu(x) + F.selu(x) + F.hardswish(x) + F.hardsigmoid(x) + F.logsigmoid(x) + F.softplus(x)\ny = y + F.leaky_relu(x) + F.mish(x) + F.relu6(x) + F.threshold(x, 0.1, 0.2) + F.gelu(x, approximate='tanh')\nreturn y + torch.maximum(x, y) - torch.minimum(x, y) + x.clamp(min=0.5) + 1.0 - (2.0 - x)", "", "torch.randn(6, 20)", "x"),
     "many functions": ("a = x.abs()\ny = torch.sin(x) + torch.cos(x) + torch.erf(x) + torch.log1p(a) + torch.expm1(x) + x.square() + torch.sqrt(a)\nreturn y + torch.rsqrt(a + 1) + (a + 1) ** 1.5 + torch.log(a + 1) + torch.reciprocal(a + 1) - torch.add(x, a, alpha=2)", "", "torch.randn(6, 20)", "x"),
