@@ -169,12 +169,15 @@ def overwrite(builder: _Builder, node: Node, index: Index) -> str:
     dim, step, sizes = node["dim"], node["step"], builder.graph.type(part).sizes()
     at = index[dim] - node["start"]
     if node["selected"]:
-        mask, inner = builder.within(at, 1), ()
+        extent, inner = 1, ()
     elif sizes[dim] == node.type.sizes()[dim]:
         return builder.value(part, index)
     else:
-        mask, inner = builder.within(at, (sizes[dim] - 1) * step + 1), (builder.axes.divide(at, step),)
-        mask += builder.within(builder.axes.modulo(index[dim] + -node["start"] % step, step), 1) if step > 1 else ()
+        extent, inner = (sizes[dim] - 1) * step + 1, (builder.axes.divide(at, step),)
+    if builder.outside(at, extent):
+        return builder.value(x, index)
+    mask = builder.within(at, extent)
+    mask += builder.within(builder.axes.modulo(index[dim] + -node["start"] % step, step), 1) if step > 1 else ()
     found = builder.masked(mask, lambda: builder.value(part, (*index[:dim], *inner, *index[dim + 1 :])))
     return builder.map(node.name, "{0} ? {1} : {2}", [builder.holds(mask), found, builder.value(x, index)], node.type.dtype) if mask else found
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import sympy
 
@@ -39,6 +39,7 @@ from kgen.compiler.windows import Slide, Window
 ELEMENT, ROW = "element", "row"
 
 MOST_NODES, MOST_STEPS = 128, 512  # nodes and values of one kernel; a loop that forward unrolls has more, and no registers hold them
+MOST_PARTS = 4  # parts of an axis with statements of their own
 MOST_VISITS = 2  # visits of an element by the loops of a reduction; more are work that is done again
 _INT_MAX = (1 << 31) - 1
 
@@ -525,6 +526,11 @@ class _Builder:
         above = isinstance(size, int) and (high is None or high >= size)
         return (Within(index, size, below, above),) if below or above else ()
 
+    def outside(self, index: sympy.Expr, size: Size) -> bool:
+        """Whether an index never lies inside."""
+        low, high = self.axes.bounds(index)
+        return (isinstance(size, int) and low >= size) or (high is not None and high < 0)
+
     def masked(self, mask: tuple[Within, ...], value: Callable[[], str]) -> str:
         """A value whose loads are done where the conditions hold."""
         before, self.mask = self.mask, (*self.mask, *mask)
@@ -538,11 +544,15 @@ class _Builder:
 
     def choose(self, node: Node, index: sympy.Expr, size: Size, value: str, other: str) -> str:
         """One value where an index lies inside, else the other."""
+        if self.outside(index, size):
+            return other
         mask = self.within(index, size)
         return self.map(node.name, "{0} ? {1} : {2}", [self.holds(mask), value, other], node.type.dtype) if mask else value
 
     def filled(self, node: Node, bounds: Sequence[tuple[sympy.Expr, Size]], value: Callable[[], str], number: float | int) -> str:
         """A value where each index lies inside, else a number."""
+        if any(self.outside(index, size) for index, size in bounds):
+            return self.number(node.name, number, node.type.dtype)
         mask = tuple(w for index, size in bounds for w in self.within(index, size))
         found = self.masked(mask, value)
         step, dtype = self.steps[found], node.type.dtype
@@ -747,15 +757,57 @@ def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_p
         raise NotFusable(f"it has more than {MOST_NODES} operators")
     splits: dict[str, tuple[int, ...]] = {}
     same: dict[str, sympy.Expr] = {}
+    parts: _Parts | None = None
     while True:
-        builder, found, moments_of = _build(graph, names, outputs, splits, same, two_passes)
+        builder, found, moments_of = _build(graph, names, outputs, splits, same, parts, two_passes)
         wanted = builder.axes.wanted_splits(_indices(builder, found))
         new = {name: inner for name, inner in wanted.items() if name not in splits}
         alike = {} if new else {name: index for name, index in _alike(builder, found).items() if name not in same}
-        if not new and not alike:
-            return _Finished(builder, found, moments_of).program()
         splits |= new
         same |= alike
+        if not new and not alike:
+            if parts or (parts := _parts(builder)) is None:
+                return _Finished(builder, found, moments_of).program()
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """An axis that is stored in parts of ``size`` elements, each computed without masks along it."""
+
+    symbol: sympy.Symbol
+    count: int
+    size: int
+
+    def of(self, builder: _Builder, index: Index) -> Iterator[Index]:
+        """The index in each part; the index itself where it does not run along the axis."""
+        if not any(i.has(self.symbol) for i in index):
+            yield index
+            return
+        inside = builder.axes.index(f"{self.symbol.name}_part", self.size) if self.size > 1 else 0
+        for number in range(self.count):
+            yield tuple(i.subs(self.symbol, number * self.size + inside) for i in index)
+
+
+def _parts(builder: _Builder) -> _Parts | None:
+    """The equal parts of an axis between which the masks of a pointwise kernel change, as in a concatenation of two halves.
+
+    Where each part has statements of its own, none has a mask, and loads of neighbours are vectors.
+    """
+    if builder.contraction or any(step.kind not in ("load", "map") for step in builder.steps.values()):
+        return None
+    changes: dict[sympy.Symbol, set[sympy.Expr]] = {}
+    for within in dict.fromkeys(w for step in builder.steps.values() for w in step.mask):
+        for symbol in within.index.free_symbols:
+            start = symbol - within.index
+            ends = {start} if within.below else set()
+            changes.setdefault(symbol, set()).update(ends | ({start + within.size} if within.above else set()))
+    for symbol, at in changes.items():
+        extent = builder.axes.extents.get(symbol)
+        for count in range(2, MOST_PARTS + 1) if isinstance(extent, int) else ():
+            size, rest = divmod(extent, count)
+            if not rest and all(end.is_Integer and end % size == 0 for end in at):
+                return _Parts(symbol, count, size)
+    return None
 
 
 def _alike(builder: _Builder, outputs: Sequence[_Output]) -> dict[str, sympy.Expr]:
@@ -796,6 +848,7 @@ def _build(
     outputs: Sequence[str],
     splits: dict[str, tuple[int, ...]],
     same: dict[str, sympy.Expr],
+    parts: _Parts | None,
     two_passes: bool,
 ) -> tuple[_Builder, list[_Output], str | None]:
     """Every output, asked for at the indices of its axes; and the value that moments are taken of."""
@@ -818,8 +871,8 @@ def _build(
     # The largest output has the axes. The sums of a contraction have those of the reduction that reads them.
     largest_first = 1 if contractions and any(OPS[n.op].kind is Kind.REDUCTION for n in nodes) else -1
     for name in sorted((o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS), key=lambda o: largest_first * graph.type(o).numel):
-        index = _stored_index(builder, name, builder.tensor(name, written=True))
-        found.append(_Output(name, builder.value(name, index), index))
+        whole = _stored_index(builder, name, builder.tensor(name, written=True))
+        found += (_Output(name, builder.value(name, index), index) for index in (parts.of(builder, whole) if parts else (whole,)))
     if builder.contraction and not found and not moments:
         raise NotFusable("a contraction stores its sums, or values computed from them")
     return builder, found, moments_of
@@ -851,7 +904,7 @@ class _Finished:
         self.last = builder.last.subs(self.pool)
         types = {o.tensor: self.graph.type(o.tensor) for o in outputs}
         strides = {name: of.shape if of.batch_inside else of.sizes() for name, of in types.items()}  # those of the captured batch
-        self.offsets = {o.tensor: builder.axes.flat(o.index, strides[o.tensor]) for o in outputs}
+        self.offsets = {o: builder.axes.flat(o.index, strides[o.tensor]) for o in outputs}
         self.rows, self.cols = self._loops()
 
     def program(self) -> Program:
@@ -906,7 +959,7 @@ class _Finished:
     def _check_work(self, elements: int) -> None:
         """Raise where the loops of a reduction visit elements far more often than each tensor has them."""
         loads = [s for s in self.needed.values() if s.kind == "load" and s.text]
-        largest = max((self.graph.type(t).numel for t in (*(s.text for s in loads), *self.offsets)), default=0)
+        largest = max((self.graph.type(t).numel for t in (*(s.text for s in loads), *(o.tensor for o in self.outputs))), default=0)
         beside = sum(self.graph.type(t).numel for t in {s.text for s in loads if s.mask})  # parts of a concatenation
         if self._reduced and not self.builder.contraction and elements > MOST_VISITS * max(largest, beside):
             raise NotFusable("a reduction would be computed again for elements that share its result")
@@ -941,9 +994,9 @@ class _Finished:
         return Place(self._merged(step.offset), self.rows, self.cols, mask)
 
     def _store(self, output: _Output) -> Store:
-        offset = self._merged(self.offsets[output.tensor])
+        offset = self._merged(self.offsets[output])
         varies = self.builder.steps[output.value].varies
-        level = self._level(self.offsets[output.tensor].free_symbols)
+        level = self._level(self.offsets[output].free_symbols)
         if level == ROW and not self._depends(output.value):
             raise NotFusable(f"{output.tensor} is a row value that needs no reduction")
         if not varies <= offset.free_symbols | self._lost:
@@ -951,7 +1004,7 @@ class _Finished:
         dtypes, node = (self.graph.type(output.tensor).dtype, self.needed[output.value].dtype), self.graph.node(output.tensor)
         into = node.values[0] if node.effect else ""
         if batch := self.graph.type(output.tensor).batch_inside:
-            (loop, *others), inner = self.cols, self.offsets[output.tensor].coeff(self.cols[0].symbol)
+            (loop, *others), inner = self.cols, self.offsets[output].coeff(self.cols[0].symbol)
             if others or isinstance(loop.extent, int) or inner != 1:
                 raise NotFusable(f"{output.tensor} follows the batch within rows that do not")
             offset = sympy.expand((offset - loop.symbol) / batch * COLUMNS + loop.symbol)

@@ -31,7 +31,7 @@ def arguments(task: Task, program: Program, params: Params) -> list[Argument]:
         if store.into not in roles and not (over and store.level == "element"):
             role, tensor = ("state", store.into) if store.into else ("out", store.tensor)
             found.append(Argument(output_pointer(store.tensor), role, tensor, dtype=store.dtype))
-    return found
+    return list(dict.fromkeys(found))  # a tensor may be stored in parts
 
 
 def sources(args: Sequence[Argument]) -> dict[str, str]:

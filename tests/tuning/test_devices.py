@@ -133,6 +133,8 @@ def test_interrupted_sweep_ends_its_devices_and_threads_and_says_what_it_has(hom
     assert conduct(judges, told).state == "interrupted"
     assert told.of(events.Finished)[0].leaders
     assert all(judge.closed.is_set() for judge in judges)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(timeout=10)  # a build that runs ends first
     assert set(threading.enumerate()) <= before
     assert home.ask("SELECT count(*) FROM trial")[0][0] >= 5  # some may be committed together with the fifth
 

@@ -108,14 +108,15 @@ def store_statements(
     outer: list[str] = []
     inner: list[str] = []
     close: list[str] = []
-    for store in stores:
-        target = written(store, args)
+    for number, store in enumerate(stores):
+        target, result = written(store, args), f"{store.tensor}_result"
+        result += f"_{number}" if [s.tensor for s in stores].count(store.tensor) > 1 else ""
         if vec == 1:
             inner.append(store_statement(store, target))
         elif store.access.mode(vec) == "vector":
-            outer.append(f"Vector<{DTYPES[store.dtype].memory}, {vec}> {store.tensor}_result;")
-            inner.append(f"{store.tensor}_result.v[j] = {store_value(store)};")
-            close.append(f"{by}<{vec}>({target} + {store.access.index()}, {store.tensor}_result);")
+            outer.append(f"Vector<{DTYPES[store.dtype].memory}, {vec}> {result};")
+            inner.append(f"{result}.v[j] = {store_value(store)};")
+            close.append(f"{by}<{vec}>({target} + {store.access.index()}, {result});")
         else:
             inner.append(store_statement(store, target, "row", "(col + j)"))
     return outer, inner, close

@@ -249,10 +249,16 @@ def test_an_output_that_is_filled_after_forward_returned_is_found(judge):
     assert evaluation.status in (Status.SUSPICIOUS, Status.WRONG_VALUES, Status.NONDETERMINISTIC), evaluation.reason
 
 
-def test_a_thread_that_works_on_is_found(judge):
-    """On a busy machine, another anomaly may be named first; then it is judged again."""
-    found = (judge(plain(FOR_EVER)) for _ in range(3))
-    assert any(e.status is Status.SUSPICIOUS and "its threads work for" in e.reason for e in found)
+def test_a_thread_that_works_on_is_found(judge, turn):
+    """On a busy machine, another anomaly may be named first, or the thread gets no processor; then it is judged alone."""
+
+    def is_found() -> bool:
+        evaluation = judge(plain(FOR_EVER))
+        return evaluation.status is Status.SUSPICIOUS and "its threads work for" in evaluation.reason
+
+    if not is_found():
+        with turn.alone():
+            assert is_found()
 
 
 def test_a_failure_of_its_own_comes_first(judge):
