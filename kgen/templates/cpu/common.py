@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Sequence
+from typing import Mapping, Sequence
 
-from kgen.compiler.loops import Load, Program
+from kgen.compiler.dtypes import loaded, value_type
+from kgen.compiler.loops import Load, Program, Store
 from kgen.compiler.schedule import schedule
 from kgen.hardware import Hardware
 from kgen.templates import Task
 from kgen.templates.arguments import output_axis
 from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Constraint
-from kgen.templates.spelling import load_statement, one_pass
+from kgen.templates.spelling import load_statement, one_pass, store_statement, store_value
 
 MOST_KEPT_BYTES = 256 << 10  # bytes of kept rows on a thread's stack
 
@@ -86,5 +87,30 @@ def kept_bytes(task: Task, rows: str = "") -> Constraint:
     )
 
 
-def load_statements(loads: Sequence[Load], read_from: dict[str, str]) -> list[str]:
-    return [load_statement(x, read_from) for x in loads if x.level == "element"]
+def load_statements(loads: Sequence[Load], read_from: Mapping[str, str], ahead: bool = False) -> list[str]:
+    """The statements that load elements; with ``ahead``, counted as ``at`` from the column ``begin`` of one line."""
+    return [_load(x, read_from, ahead) for x in loads if x.level == "element"]
+
+
+def _load(load: Load, read_from: Mapping[str, str], ahead: bool) -> str:
+    if not ahead or load.access.mask:
+        return load_statement(load, read_from)
+    index = load.access.index("row", "begin", ahead="at")
+    value = loaded(f"{read_from[load.tensor]}[{index}]", load.dtype) if load.tensor else index
+    return f"const {value_type(load.dtype)} {load.name} = {value};"
+
+
+def stored(store: Store, target: str, ahead: bool) -> str:
+    """The statement that stores an element."""
+    return f"{target}[{store.access.index('row', 'begin', ahead='at')}] = {store_value(store)};" if ahead else store_statement(store, target)
+
+
+def with_column(body: list[str], program: Program) -> list[str]:
+    """A body of elements ahead of ``begin``, with the column's own number where a statement takes it."""
+    integer = "long long" if program.wide else "int"
+    return [f"const {integer} col = begin + at;", *body] if any(re.search(r"\bcol\b", line) for line in body) else body
+
+
+def line(program: Program) -> int:
+    """Columns along the innermost of several axes, which no tile crosses; 0 where there is one axis."""
+    return int(program.col_loops[-1].extent) if len(program.col_loops) > 1 else 0

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping
+from typing import Any
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import loaded, value_type
-from kgen.compiler.loops import ELEMENT, Load, Program, Reduce, Store
+from kgen.compiler.dtypes import value_type
+from kgen.compiler.loops import Program, Reduce
 from kgen.compiler.schedule import Pass, schedule
 from kgen.templates import Argument, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
 from kgen.templates.cpu import common
 from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import block, describe, kept_values, load_statement, one_pass, row_loads, statement, store_statement, store_value
+from kgen.templates.spelling import block, describe, kept_values, one_pass, row_loads, statement, store_statement
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
@@ -80,7 +80,7 @@ def render(task: Task, params: Params) -> Rendering:
     args = pointers(task, program, params)
     fixed, parts = isinstance(program.col_size, int), int(params.get("parts", 1))
     tile = min(int(params["tile"]), program.cols)
-    inner = _inner(program)
+    inner = common.line(program)
     row_statements = row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps]
     passes = [_one_pass(s, args, program, tile, parts) for s in plan.passes]
     results = [name for r in program.reductions for name in r.names]
@@ -115,11 +115,6 @@ def _taken(name: str, passes: list[dict[str, Any]]) -> bool:
     return any(re.search(rf"\b{name}\b", line) for one in passes for line in one["body"])
 
 
-def _inner(program: Program) -> int:
-    """Columns along the innermost of several axes, which no tile crosses; 0 where there is one axis."""
-    return int(program.col_loops[-1].extent) if len(program.col_loops) > 1 else 0
-
-
 def _merging(of: Pass, args: list[Argument]) -> list[str]:
     """The parts of a row merged in float64, in the order of their columns; then row values and their stores."""
     lines, loop, slots = [], [], sum(len(r.names) for r in of.reductions)
@@ -147,28 +142,14 @@ def _row_level(of: Pass, args: list[Argument]) -> list[str]:
     return [statement(m, "cpu") for m in of.row_maps] + [store_statement(s, written(s, args)) for s in of.row_stores]
 
 
-def _load(load: Load, read_from: Mapping[str, str], ahead: bool) -> str:
-    """The statement that loads an element; with ``ahead``, counted from the first column of its tile."""
-    if not ahead or load.access.mask:
-        return load_statement(load, read_from)
-    index = load.access.index("row", "begin", ahead="at")
-    value = loaded(f"{read_from[load.tensor]}[{index}]", load.dtype) if load.tensor else index
-    return f"const {value_type(load.dtype)} {load.name} = {value};"
-
-
-def _stored(store: Store, target: str, ahead: bool) -> str:
-    index = store.access.index("row", "begin", ahead="at") if ahead else store.access.index()
-    return f"{target}[{index}] = {store_value(store)};"
-
-
 def _one_pass(of: Pass, args: list[Argument], program: Program, tile: int, parts: int) -> dict[str, Any]:
-    dtypes, ahead = program.dtypes, _inner(program) > 0
+    dtypes, ahead = program.dtypes, common.line(program) > 0
     places = {r.args[1] for r in of.reductions if len(r.args) > 1}
-    body = [_load(x, sources(args), ahead) for x in of.loads if x.level == ELEMENT and x.name not in places]
+    body = common.load_statements([x for x in of.loads if x.name not in places], sources(args), ahead)
     body += [f"const {value_type(dtypes[name])} {name} = {name}_kept[col];" for name in of.held]
     body += [statement(m, "cpu") for m in of.maps]
     body += [f"{name}_kept[col] = {name};" for name in of.keeps]
-    body += [_stored(s, written(s, args), ahead) for s in of.stores]
+    body += [common.stored(s, written(s, args), ahead) for s in of.stores]
     reductions = [_Reduction(r, r.arg in (*of.keeps, *of.held), tile, of) for r in of.reductions]
     body += list(dict.fromkeys(line for r in reductions for line in r.body))
     after = [line for r in reductions for line in r.after]
@@ -177,8 +158,7 @@ def _one_pass(of: Pass, args: list[Argument], program: Program, tile: int, parts
         after += [f"double* found = partial + piece * {len(found)};", *(f"found[{k}] = static_cast<double>({name});" for k, name in enumerate(found))]
     else:
         after += _row_level(of, args)
-    if ahead and any(re.search(r"\bcol\b", line) for line in body):
-        body = [f"const {'long long' if program.wide else 'int'} col = begin + at;", *body]
+    body = common.with_column(body, program) if ahead else body
     return {
         "comment": describe(of, tuple(s.tensor for s in (*of.stores, *of.row_stores))).capitalize() + ".",
         "before": [line for r in reductions for line in r.before],

@@ -11,7 +11,9 @@ from kgen.templates.arguments import arguments as pointers, output_axis, signatu
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Space
-from kgen.templates.spelling import row_loads, statement, store_statement
+from kgen.templates.spelling import row_loads, statement
+
+LEAST_LINE = 16  # elements along the innermost axis; of shorter ones, vectors take several lines
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
@@ -43,18 +45,22 @@ def render(task: Task, params: Params) -> Rendering:
     plan = schedule(program, keep=True)
     (only,) = plan.passes
     args = pointers(task, program, params)
-    tile = min(int(params["tile"]), program.cols)
-    body = common.load_statements(only.loads, sources(args))
+    tile, line = min(int(params["tile"]), program.cols), common.line(program)
+    line = line if line >= LEAST_LINE else 0
+    body = common.load_statements(only.loads, sources(args), line > 0)
     body += [statement(m, "cpu") for m in only.maps]
-    body += [store_statement(s, written(s, args)) for s in only.stores]
+    body += [common.stored(s, written(s, args), line > 0) for s in only.stores]
+    tile = tile // line * line if 0 < line <= tile else tile
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
         "cols": program.cols,
         "tile": tile,
+        "line": line,
+        "tiles_of_line": -(-line // tile),
         "exact": program.cols % tile == 0,
         "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],
-        "body": body,
+        "body": common.with_column(body, program) if line else body,
         **signature(args),
     }
     return Rendering(context, tuple(args))
