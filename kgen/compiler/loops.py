@@ -131,6 +131,20 @@ class Place:
             return False
         return all(int(term.as_coeff_Mul()[0]) % width == 0 for term in sympy.Add.make_args(rest))
 
+    def interleaved(self, width: int) -> tuple[int, int]:
+        """``(count, number)`` where ``width`` neighbouring columns are every ``count``-th element of a vector, from the
+        ``number``-th on, as the first numbers of pairs are; ``(1, 0)`` where they are not."""
+        inner = self.col_loops[-1] if self.col_loops else None
+        count = self.offset.coeff(inner.symbol) if inner else 0
+        if not (count.is_Integer if isinstance(count, sympy.Expr) else False) or not 1 < count <= MOST_PARTS or not isinstance(inner.extent, int):
+            return 1, 0
+        if inner.extent % width or any(inner.symbol in w.index.free_symbols for w in self.mask):
+            return 1, 0
+        count, number = int(count), int(self.offset.as_coeff_Add()[0] % count)
+        rest = self.offset - number - count * inner.symbol
+        aligned = not rest.has(inner.symbol) and all(int(term.as_coeff_Mul()[0]) % (count * width) == 0 for term in sympy.Add.make_args(rest))
+        return (count, number) if aligned else (1, 0)
+
     def _names(self, row: str, col: str) -> dict[sympy.Symbol, str]:
         fixed = [loop for loop in self.col_loops if isinstance(loop.extent, int)]
         if sum(abs(int(self.offset.coeff(loop.symbol))) * (loop.extent - 1) for loop in fixed) > _INT_MAX:

@@ -211,6 +211,28 @@ def test_axes_of_one_value_stay_apart_where_they_read_one_tensor(forward: str, i
     assert (found.rows * found.cols, len(found.loads)) == (2 * 256, 2)
 
 
+@pytest.mark.parametrize(
+    ("forward", "stores"),
+    [
+        ("y, z = x.chunk(2, -1)\nreturn torch.cat([-z, y], -1).exp()", ["row * 20 + col", "row * 20 + col + 10"]),
+        ("return torch.stack([x.exp(), x], -1)", ["row * 40 + col * 2", "row * 40 + col * 2 + 1"]),
+        ("return torch.cat([x[:, :5], x[:, 15:], x[:, :5].exp()], 1)", [f"row * 15 + col{at}" for at in ("", " + 5", " + 10")]),
+        ("return torch.ops.aten.constant_pad_nd(x, [10, 10]) * 2.0", [f"row * 40 + col{at}" for at in ("", " + 10", " + 20", " + 30")]),
+        ("return torch.cat([x, x[:, :5]], 1)", ["row * 25 + col"]),
+        ("return torch.cat([x, x.exp()], 1).sum(1)", ["row"]),
+    ],
+)  # fmt: skip
+def test_equal_parts_of_an_axis_are_stored_without_masks(forward: str, stores: list[str]) -> None:
+    found = program(forward)
+    assert [store.access.index() for store in found.stores] == stores
+    assert len(stores) == 1 or not any(load.access.mask for load in found.loads)
+
+
+def test_values_that_only_a_mask_chooses_are_summed_along_its_axis() -> None:
+    found = program("return torch.stack([x.exp(), x], -1).logsumexp(-1)")
+    assert (found.cols, found.strided) == (2, True)
+
+
 def test_schedule_of_a_program_is_made_once() -> None:
     found = program("return x.softmax(dim=1)")
     assert schedule(found, keep=True) is schedule(found, keep=True) is not schedule(found, keep=False)

@@ -71,6 +71,14 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "a sum and a maximum of groups of columns": (
         ("y = self.linear(x).view(-1, 44, 4)\nreturn y.sum(2) - y.amax(2) * 2", "self.linear = nn.Linear(200, 176)", "torch.randn(150, 200)", "x"),
         "contraction", [{"variant": "sm90", "cluster": 1}, {"variant": "whole"}]),
+    "a rotation of pairs": (
+        ("y, z = x[..., ::2], x[..., 1::2]\nreturn torch.stack([y * self.c - z * self.s, z * self.c + y * self.s], -1).flatten(-2)",
+         "self.c, self.s = nn.Parameter(torch.randn(5, 12)), nn.Parameter(torch.randn(5, 12))", "torch.randn(6, 5, 24)", "x"), "pointwise", [
+            {"vec": 4}, {"vec": 1, "items": 2}]),
+    "a rotation of halves": (
+        ("y, z = x.chunk(2, -1)\nreturn x * self.c + torch.cat([-z, y], -1) * self.s",
+         "self.c, self.s = nn.Parameter(torch.randn(5, 24)), nn.Parameter(torch.randn(5, 24))", "torch.randn(6, 5, 24)", "x"), "pointwise", [
+            {"vec": 4, "index": "flat"}]),
     "layer norm of a batch of matrices": (
         ("return F.layer_norm(torch.bmm(x, y).unflatten(2, (2, 64)), (64,))", "", "torch.randn(3, 100, 77), torch.randn(3, 77, 128)", "x, y"),
         "contraction", [{"variant": "sm90"}, {"variant": "sm80"}]),
