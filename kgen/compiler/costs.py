@@ -37,7 +37,7 @@ VIEWS = frozenset(
         "expand.default", "expand_as.default", "view_as.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
         "unsqueeze.default", "select.int", "slice.Tensor", "narrow.default", "split.Tensor", "split_with_sizes.default",
         "chunk.default", "broadcast_tensors.default", "broadcast_to.default", "unbind.int", "unfold.default", "diagonal.default", "alias.default", "detach.default", "real.default",
-        "imag.default", "view_as_real.default", "view_as_complex.default",
+        "imag.default", "view_as_real.default", "view_as_complex.default", "as_strided.default",
     )
 ) | {"_operator.getitem"}  # fmt: skip
 

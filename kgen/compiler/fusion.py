@@ -51,12 +51,13 @@ _C_FUNCTIONS = frozenset(
 _TWO_WAYS = frozenset(("softmax", "moments"))
 
 #: Operators that are only bookkeeping or a view: they are run, and left out of a plan's name.
-_UNNAMED = {"aten.add_.Tensor", "_operator.getitem", TO_PAIRS, TO_COMPLEX}
+_UNNAMED = {"aten.add_.Tensor", "_operator.getitem", TO_PAIRS, TO_COMPLEX, "aten.as_strided.default"}
 
 #: Rewrites that every variant goes through: a plan's name leaves them out.
 _UNNAMED_REWRITES = {
     "decompose", "drop_identity", "matmul_to_linear", "split_batchnorm", "group_norm_to_moments", "split_norms",
     "reduce_images_first", "reduce_groups_first", "softplus_to_mish", "stack_to_maps",
+    "permute_behind_linear", "views_in_one",
 }  # fmt: skip
 
 

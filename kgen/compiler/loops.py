@@ -132,8 +132,10 @@ class Place:
         return all(int(term.as_coeff_Mul()[0]) % width == 0 for term in sympy.Add.make_args(rest))
 
     def interleaved(self, width: int) -> tuple[int, int]:
-        """``(count, number)`` where ``width`` neighbouring columns are every ``count``-th element of a vector, from the
-        ``number``-th on, as the first numbers of pairs are; ``(1, 0)`` where they are not."""
+        """``(count, number)`` where neighbouring columns are every ``count``-th element of a vector, from the ``number``-th on.
+
+        The first numbers of pairs lie so. ``(1, 0)`` where ``width`` columns do not.
+        """
         inner = self.col_loops[-1] if self.col_loops else None
         count = self.offset.coeff(inner.symbol) if inner else 0
         if not (count.is_Integer if isinstance(count, sympy.Expr) else False) or not 1 < count <= MOST_PARTS or not isinstance(inner.extent, int):

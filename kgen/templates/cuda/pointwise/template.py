@@ -6,11 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Mapping, Sequence
 
-import sympy
-
 from kgen.candidate import Params
 from kgen.compiler.dtypes import DTYPES, loaded, value_type
-from kgen.compiler.loops import ELEMENT, Load, Program, Store
+from kgen.compiler.loops import ELEMENT, Load, Place, Program, Store
 from kgen.compiler.schedule import schedule
 from kgen.compiler.transposes import transpose_of
 from kgen.templates import Rendering, Task, Template
@@ -122,12 +120,12 @@ def _element(load: Load, vec: int) -> str:
 
 @dataclass(frozen=True)
 class _Member:
-    """A load or store of every ``count``-th element of a vector, from the ``number``-th on; ``offset`` is the vector's."""
+    """A load or store of every ``count``-th element of a vector, from the ``number``-th on; ``place`` is the vector's."""
 
     vector: str
     count: int
     number: int
-    offset: sympy.Expr
+    place: Place
 
     def element(self, vec: int) -> str:
         first = f"j * {self.count}" if vec > 1 else ""
@@ -136,16 +134,17 @@ class _Member:
 
 def _interleaved(accesses: Sequence[Load] | Sequence[Store], vec: int) -> dict[Any, _Member]:
     """Accesses that make whole vectors together, as those of the first and of the second number of each pair do."""
-    groups: dict[tuple[str, sympy.Expr], list[tuple[Any, int, int]]] = {}
+    groups: dict[tuple[str, Place], list[tuple[Any, int, int]]] = {}
     for access in accesses:
         count, number = access.access.interleaved(vec)
         if count > 1:
-            groups.setdefault((access.tensor, access.access.offset - number), []).append((access, count, number))
+            place = replace(access.access, offset=access.access.offset - number)
+            groups.setdefault((access.tensor, place), []).append((access, count, number))
     found = {}
-    for at, ((tensor, offset), members) in enumerate(groups.items()):
+    for at, ((tensor, place), members) in enumerate(groups.items()):
         if {number for _, _, number in members} == set(range(members[0][1])):
             vector = f"{tensor}_elements" + (f"_{at + 1}" if at else "")
-            found |= {access: _Member(vector, count, number, offset) for access, count, number in members}
+            found |= {access: _Member(vector, count, number, place) for access, count, number in members}
     return found
 
 
@@ -153,8 +152,8 @@ def _of_groups(groups: Mapping[Any, _Member], pointers: Mapping[str, str], text:
     """A statement for each vector: ``text`` with the vector, its width, its address and the type of its elements."""
     lines = []
     for access, member in groups.items():
-        place, ctype = replace(access.access, offset=member.offset), DTYPES[access.dtype].memory
-        lines.append(text.format(vector=member.vector, width=member.count * vec, address=f"{pointers[access.tensor]} + {place.index()}", ctype=ctype))
+        address, ctype = f"{pointers[access.tensor]} + {member.place.index()}", DTYPES[access.dtype].memory
+        lines.append(text.format(vector=member.vector, width=member.count * vec, address=address, ctype=ctype))
     return list(dict.fromkeys(lines))
 
 

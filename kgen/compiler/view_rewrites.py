@@ -1,0 +1,149 @@
+"""Rewrites of views: where values lie in memory is chosen such that kernels take them, and that nothing is copied.
+
+    linear(x.transpose(0, 1))              linear(x).transpose(0, 1): the rows of x in their own order
+    y.view(s, b * h, d).transpose(0, 1)    torch.as_strided(y, ...): a view in between would be a copy
+
+Modules of PyTorch, as :class:`torch.nn.MultiheadAttention`, put sequences first whatever they are given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kgen.compiler.graph import BatchSize, Node, OpGraph, Tensor
+from kgen.compiler.indices import Size
+from kgen.compiler.operators import OPS, Kind
+from kgen.compiler.source import spell_value
+from kgen.compiler.views import runs
+
+
+def permute_behind_linear(graph: OpGraph) -> OpGraph:
+    """A linear layer of permuted rows that follow the batch within others, as the permuted rows of a linear layer."""
+    for node in graph.nodes:
+        permuted = graph.producer(node.inputs[0]) if node.op == "linear" and node.name not in graph.returns else None
+        if permuted is None or permuted.op != "permute" or not any(node.type.multiples[1:]):
+            continue
+        dims, source = permuted["dims"], graph.type(permuted.inputs[0])
+        if dims[-1] != len(dims) - 1 or any(source.multiples[1:]):
+            continue
+        type_ = Tensor((*source.shape[:-1], node.type.shape[-1]), node.type.dtype, source.multiples)
+        rows = replace(node, name=graph.fresh(f"{node.name}_rows"), inputs=(permuted.inputs[0], *node.inputs[1:]), type=type_)
+        back = Node(node.name, "permute", (rows.name,), node.type, f"torch.permute({{0}}, {list(dims)})", (("dims", dims),))
+        graph = graph.with_nodes_for(node.name, (rows, back))
+    return graph
+
+
+def views_in_one(graph: OpGraph) -> OpGraph:
+    """Views after one another of a linear layer's result as one, where a view in between would be a copy.
+
+    Operators that no kernel takes read the last view; kernels read through views as they are.
+    """
+    for node in graph.nodes:
+        users = graph.users(node.name)
+        if _kind(node) is not Kind.VIEW or node.name in graph.returns or not users or any(user.op in OPS for user in users):
+            continue
+        layout = _layout(graph, node.name)
+        if layout is None or not layout.copied:
+            continue
+        strides = [_stride(atoms) for atoms in layout.dims]
+        if None in strides:
+            continue
+        text = f"{spell_value(list(node.type.sizes()))}, {strides}" + (f", {layout.start}" if layout.start else "")
+        call = f"torch.as_strided({{0}}, {text})"
+        graph = graph.with_node(Node(node.name, "aten.as_strided.default", (layout.root,), node.type, call))
+    return graph
+
+
+def _kind(node: Node | None) -> Kind | None:
+    return OPS[node.op].kind if node is not None and node.op in OPS else None
+
+
+#: Runs of elements at equal distances: how many there are, and the distance. Those of one dimension, the innermost last.
+_Atoms = tuple[tuple[Size, int], ...]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the elements of a view lie in the dense tensor ``root``, from ``start`` on; ``copied``: a view on the way would be a copy."""
+
+    root: str
+    dims: tuple[_Atoms, ...]
+    start: int = 0
+    copied: bool = False
+
+
+def _layout(graph: OpGraph, name: str) -> _Layout | None:
+    """The layout of a view of a linear layer's result; ``None`` where it has none."""
+    node = graph.producer(name)
+    if node is None:
+        return None
+    if node.op == "linear":
+        return _dense(name, node.type)
+    layout = _layout(graph, node.inputs[0]) if _kind(node) is Kind.VIEW else None
+    if layout is None:
+        return None
+    if node.op == "permute":
+        return replace(layout, dims=tuple(layout.dims[d] for d in node["dims"]))
+    if node.op == "view":
+        return _reshaped(layout, graph.type(node.inputs[0]), node.type)
+    if node.op not in ("select", "slice") or len(taken := layout.dims[node["dim"]]) != 1:
+        return None
+    at, ((_, stride),) = node["dim"], taken
+    if node.op == "select":
+        return replace(layout, dims=layout.dims[:at] + layout.dims[at + 1 :], start=layout.start + stride * node["at"])
+    size = node.type.sizes()[at]
+    part: _Atoms = ((size, stride * node["step"]),) if size != 1 else ()
+    return replace(layout, dims=(*layout.dims[:at], part, *layout.dims[at + 1 :]), start=layout.start + stride * node["start"])
+
+
+def _dense(root: str, type_: Tensor) -> _Layout | None:
+    if any(type_.multiples[1:]):
+        return None
+    dims, stride = [], 1
+    for size in reversed(type_.sizes()):
+        dims.append(((size, stride),) if size != 1 else ())
+        stride *= size if isinstance(size, int) else 1
+    return _Layout(root, tuple(reversed(dims)))
+
+
+def _reshaped(layout: _Layout, before: Tensor, after: Tensor) -> _Layout | None:
+    """The layout of a reshaped tensor, whose dimensions may hold several runs of elements each."""
+    dims: list[_Atoms] = []
+    for own, new in runs(before, after):
+        atoms = [atom for dim in layout.dims[own] for atom in dim]
+        found: list[_Atoms] = []
+        for size in reversed(after.sizes()[new]):
+            taken: list[tuple[Size, int]] = []
+            while size != 1:
+                if not atoms:
+                    return None
+                have, stride = atoms.pop()
+                if (rest := _quotient(size, have)) is not None:
+                    taken.insert(0, (have, stride))
+                    size = rest
+                elif (outer := _quotient(have, size)) is not None and isinstance(size, int):
+                    atoms.append((outer, stride * size))
+                    taken.insert(0, (size, stride))
+                    size = 1
+                else:
+                    return None
+            found.insert(0, tuple(taken))
+        dims += found
+    copied = layout.copied or any(_stride(atoms) is None for atoms in dims)
+    return replace(layout, dims=tuple(dims), copied=copied)
+
+
+def _stride(atoms: _Atoms) -> int | None:
+    """The distance between neighbours of a dimension; ``None`` where they are not equally far apart."""
+    for (_, outer), (size, inner) in zip(atoms, atoms[1:]):
+        if not isinstance(size, int) or outer != size * inner:
+            return None
+    return atoms[-1][1] if atoms else 1
+
+
+def _quotient(size: Size, by: Size) -> Size | None:
+    """``size / by`` where that is whole at any batch."""
+    a, b = (s.multiple if isinstance(s, BatchSize) else s for s in (size, by))
+    if a % b or (isinstance(by, BatchSize) and not isinstance(size, BatchSize)):
+        return None
+    return BatchSize(a // b) if isinstance(size, BatchSize) and not isinstance(by, BatchSize) else a // b
