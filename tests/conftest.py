@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 from collections.abc import Iterator
@@ -49,6 +50,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
+def pytest_sessionfinish() -> None:
+    """Look for cycles once: pytest looks for what could not be raised five times, each time among all objects."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("PYTEST_XDIST_WORKER"):
@@ -78,10 +85,17 @@ def _group(item: pytest.Item) -> str:
     return shared[0] if shared else item.path.name
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folders that tests may make, each another one: most tests make none, and to make one takes longer than they do."""
+    folder = tmp_path_factory.mktemp("homes")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def kgen_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kgen_home(homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty ``KGEN_HOME`` for each test, so that none reads or writes the user's ``runs/``."""
-    home = tmp_path / "runs"
+    home = next(homes)
     monkeypatch.setenv("KGEN_HOME", str(home))
     monkeypatch.delenv("KGEN_DB", raising=False)
     monkeypatch.delenv("COLUMNS", raising=False)  # the terminal's width: workers are given it, and output would follow it
