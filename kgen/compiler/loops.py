@@ -41,6 +41,7 @@ ELEMENT, ROW = "element", "row"
 MOST_NODES, MOST_STEPS = 128, 512  # nodes and values of one kernel; a loop that forward unrolls has more, and no registers hold them
 MOST_PARTS = 4  # parts of an axis with statements of their own
 MOST_VISITS = 2  # visits of an element by the loops of a reduction; more are work that is done again
+MOST_MADE = 1 << 16  # elements of a reduction that reads no tensor
 _INT_MAX = (1 << 31) - 1
 
 
@@ -977,7 +978,8 @@ class _Finished:
         loads = [s for s in self.needed.values() if s.kind == "load" and s.text]
         largest = max((self.graph.type(t).numel for t in (*(s.text for s in loads), *(o.tensor for o in self.outputs))), default=0)
         beside = sum(self.graph.type(t).numel for t in {s.text for s in loads if s.mask})  # parts of a concatenation
-        if self._reduced and not self.builder.contraction and elements > MOST_VISITS * max(largest, beside):
+        largest = max(largest, beside) if loads else MOST_MADE  # numbers that are made of indices alone
+        if self._reduced and not self.builder.contraction and elements > MOST_VISITS * largest:
             raise NotFusable("a reduction would be computed again for elements that share its result")
 
     @cached_property

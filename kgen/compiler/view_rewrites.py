@@ -10,27 +10,56 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kgen.compiler.graph import BatchSize, Node, OpGraph, Tensor
+from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
 from kgen.compiler.indices import Size
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.source import spell_value
 from kgen.compiler.views import runs
 
 
-def permute_behind_linear(graph: OpGraph) -> OpGraph:
-    """A linear layer of permuted rows that follow the batch within others, as the permuted rows of a linear layer."""
-    for node in graph.nodes:
-        permuted = graph.producer(node.inputs[0]) if node.op == "linear" and node.name not in graph.returns else None
-        if permuted is None or permuted.op != "permute" or not any(node.type.multiples[1:]):
+def permute_behind(graph: OpGraph) -> OpGraph:
+    """Operators of permuted rows that follow the batch within others, as the permuted rows of these operators.
+
+    They are linear layers, norms of rows and maps, up to what is returned.
+    """
+    for name in [n.name for n in graph.nodes]:
+        node = graph.node(name)  # as it reads now: its operands may have been moved before
+        if node.type is None or name in graph.returns or node.effect or not any(node.type.multiples[1:]):
             continue
-        dims, source = permuted["dims"], graph.type(permuted.inputs[0])
-        if dims[-1] != len(dims) - 1 or any(source.multiples[1:]):
+        found = _unpermuted(graph, node)
+        if found is None:
             continue
-        type_ = Tensor((*source.shape[:-1], node.type.shape[-1]), node.type.dtype, source.multiples)
-        rows = replace(node, name=graph.fresh(f"{node.name}_rows"), inputs=(permuted.inputs[0], *node.inputs[1:]), type=type_)
-        back = Node(node.name, "permute", (rows.name,), node.type, f"torch.permute({{0}}, {list(dims)})", (("dims", dims),))
-        graph = graph.with_nodes_for(node.name, (rows, back))
+        dims, inputs = found
+        order = [dims.index(d) for d in range(len(dims))]
+        type_ = Tensor(tuple(node.type.shape[d] for d in order), node.type.dtype, tuple(node.type.multiples[d] for d in order))
+        if any(type_.multiples[1:]):
+            continue
+        moved = replace(node, name=graph.fresh(f"{name}_rows"), inputs=inputs, type=type_)
+        back = Node(name, "permute", (moved.name,), node.type, f"torch.permute({{0}}, {list(dims)})", (("dims", dims),))
+        graph = graph.with_nodes_for(name, (moved, back))
     return graph
+
+
+#: Operators of rows along the last dimension, which keep the shape of their first operand.
+_OF_ROWS = frozenset(("layer_norm", "rms_norm", "softmax", "log_softmax"))
+
+
+def _unpermuted(graph: OpGraph, node: Node) -> tuple[tuple[int, ...], tuple[Operand, ...]] | None:
+    """The permutation of the dimensions but the last that all large operands have, and the operands without it."""
+    last = len(node.type.shape) - 1
+    alike = node.inputs if _kind(node) is Kind.POINTWISE else node.inputs[:1]
+    if not (_kind(node) is Kind.POINTWISE or node.op == "linear" or (node.op in _OF_ROWS and node["dims"] == (last,))):
+        return None
+    inputs, permutations = list(node.inputs), set()
+    for at, value in enumerate(alike):
+        if not isinstance(value, str) or len(graph.type(value).shape) <= 1:
+            continue  # alike in each row
+        permuted = graph.producer(value)
+        if permuted is None or permuted.op != "permute" or len(permuted["dims"]) != last + 1 or permuted["dims"][-1] != last:
+            return None
+        inputs[at] = permuted.inputs[0]
+        permutations.add(permuted["dims"])
+    return (permutations.pop(), tuple(inputs)) if len(permutations) == 1 else None
 
 
 def views_in_one(graph: OpGraph) -> OpGraph:
