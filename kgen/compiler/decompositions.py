@@ -189,6 +189,17 @@ def _pad(x: torch.Tensor, pad: Sequence[int], mode: str = "constant", value: flo
     return x
 
 
+_LEAST_FOR_PRODUCT = 25  # rows; of more, PyTorch computes Euclidean distances with a product
+
+
+def _cdist(x: torch.Tensor, y: torch.Tensor, p: float = 2.0, compute_mode: int | None = None) -> Any:
+    rows = max(x.shape[-2], y.shape[-2])
+    if p != 2.0 or not (compute_mode == 1 or (not compute_mode and rows > _LEAST_FOR_PRODUCT)):
+        return NotImplemented
+    squares = x.square().sum([-1], True) + y.square().sum([-1], True).transpose(-2, -1)
+    return _aten("clamp_min", squares - x @ y.transpose(-2, -1) * 2.0, 0.0).sqrt()
+
+
 def _instance_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, use_input_stats: bool, momentum: float, eps: float, cudnn: bool) -> Any:
     import torch
 
@@ -216,6 +227,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.sum.dim_IntList": _sum,
     "aten.linalg_vector_norm.default": _vector_norm,
     "aten.instance_norm.default": _instance_norm,
+    "aten.cdist.default": _cdist,
     "aten.one_hot.default": _one_hot,
     "aten.take_along_dim.default": _take_along_dim,
     "aten.pad.default": _pad,

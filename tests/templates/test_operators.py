@@ -82,6 +82,7 @@ CASES = {
     "divergence": "return F.kl_div(x, p, reduction='none'), F.binary_cross_entropy(p, p, reduction='none'), F.binary_cross_entropy_with_logits(x, p, reduction='none')",
     "margins": "return F.triplet_margin_loss(x, y, p, reduction='none')",
     "similarity": "return F.cosine_similarity(x, y, dim=1)",
+    "distances": "return torch.cdist(x, square.relu()) + 1.0",
     "instance norm": "return F.instance_norm(image).relu()",
     "moments": "return x.var(1), x.std(1, keepdim=True), torch.var_mean(x, dim=1, correction=0)",
     "norms": "return x.norm(dim=1), x.norm(p=1, dim=1), x.norm(p=3, dim=1), x.norm(p=float('inf'), dim=1), F.normalize(x, p=1, dim=1)",
