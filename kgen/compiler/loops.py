@@ -138,10 +138,10 @@ class Place:
         The first numbers of pairs lie so. ``(1, 0)`` where ``width`` columns do not.
         """
         inner = self.col_loops[-1] if self.col_loops else None
-        count = self.offset.coeff(inner.symbol) if inner else 0
-        if not (count.is_Integer if isinstance(count, sympy.Expr) else False) or not 1 < count <= MOST_PARTS or not isinstance(inner.extent, int):
+        if inner is None or not isinstance(inner.extent, int) or inner.extent % width:
             return 1, 0
-        if inner.extent % width or any(inner.symbol in w.index.free_symbols for w in self.mask):
+        count = self.offset.coeff(inner.symbol)
+        if not count.is_Integer or not 1 < count <= MOST_PARTS or any(inner.symbol in w.index.free_symbols for w in self.mask):
             return 1, 0
         count, number = int(count), int(self.offset.as_coeff_Add()[0] % count)
         rest = self.offset - number - count * inner.symbol
@@ -783,7 +783,7 @@ def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_p
         splits |= new
         same |= alike
         if not new and not alike:
-            if parts or (parts := _parts(builder)) is None:
+            if parts or moments_of or (parts := _parts(builder)) is None:
                 return _Finished(builder, found, moments_of).program()
 
 
