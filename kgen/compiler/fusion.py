@@ -57,7 +57,7 @@ _UNNAMED = {"aten.add_.Tensor", "_operator.getitem", TO_PAIRS, TO_COMPLEX, "aten
 _UNNAMED_REWRITES = {
     "decompose", "drop_identity", "matmul_to_linear", "split_batchnorm", "group_norm_to_moments", "split_norms",
     "reduce_images_first", "reduce_groups_first", "softplus_to_mish", "stack_to_maps",
-    "permute_behind", "views_in_one",
+    "permute_behind", "rows_in_order", "views_in_one",
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
     decompose                 operators without an entry in the table become operators that have one
     drop_identity             what returns its operand (dropout in eval mode, detach, views to the same shape) goes
     matmul_to_linear          x @ w.t() becomes a linear layer: the transpose goes
-    permute_behind, views_in_one
+    permute_behind, rows_in_order, views_in_one
                               fewer copies of what modules transpose (:mod:`kgen.compiler.view_rewrites`)
     stack_to_maps             torch.stack((x, y), 1).sum(1) becomes x + y
     softplus_to_mish          x * tanh(softplus(x)) becomes mish(x), which takes one exponential
@@ -49,7 +49,7 @@ from kgen.compiler.graph import FoldedWeight, Node, Operand, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import diagonal_to_scale, product_to_sum, sum_into_linear
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.source import rounded, spell_value, widened
-from kgen.compiler.view_rewrites import permute_behind, views_in_one
+from kgen.compiler.view_rewrites import permute_behind, rows_in_order, views_in_one
 
 Rewrite = Callable[[OpGraph], OpGraph]
 
@@ -402,6 +402,7 @@ REWRITES: dict[str, Rewrite] = {
         fold_casts,
         matmul_to_linear,
         permute_behind,
+        rows_in_order,
         views_in_one,
         stack_to_maps,
         softplus_to_mish,
@@ -429,7 +430,7 @@ REWRITES: dict[str, Rewrite] = {
 _CHANNELS_LAST = "convolutions_channels_last"
 
 #: Those that every graph is better with.
-_FIRST = ("drop_identity", "fold_casts", "matmul_to_linear", "permute_behind", "views_in_one", "stack_to_maps", "softplus_to_mish")
+_FIRST = ("drop_identity", "fold_casts", "matmul_to_linear", "permute_behind", "rows_in_order", "views_in_one", "stack_to_maps", "softplus_to_mish")
 _WHOLE = (
     *_FIRST,
     "merge_scalar_factors",

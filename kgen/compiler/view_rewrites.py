@@ -1,6 +1,7 @@
 """Rewrites of views: where values lie in memory is chosen such that kernels take them, and that nothing is copied.
 
     linear(x.transpose(0, 1))              linear(x).transpose(0, 1): the rows of x in their own order
+    linear(x.permute(2, 0, 1, 3).reshape(s * b, -1))   the same of x.permute(0, 2, 1, 3), whose rows lie in order
     y.view(s, b * h, d).transpose(0, 1)    torch.as_strided(y, ...): a view in between would be a copy
 
 Modules of PyTorch, as :class:`torch.nn.MultiheadAttention`, put sequences first whatever they are given.
@@ -62,6 +63,73 @@ def _unpermuted(graph: OpGraph, node: Node) -> tuple[tuple[int, ...], tuple[Oper
     return (permutations.pop(), tuple(inputs)) if len(permutations) == 1 else None
 
 
+def rows_in_order(graph: OpGraph) -> OpGraph:
+    """Linear layers whose rows are several dimensions out of order: those in order, and the rows of the result permuted.
+
+    Views of the result that undo this go, as those behind the attention of sequences that come first.
+    """
+    moved: set[str] = set()
+    for name in [n.name for n in graph.nodes if n.op == "linear"]:
+        node = graph.node(name)
+        layout, type_ = _layout(graph, node.inputs[0]), graph.type(node.inputs[0])
+        if layout is None or name in graph.returns or node.type is None:
+            continue
+        rows, features = [atom for dim in layout.dims[:-1] for atom in dim], list(layout.dims[-1])
+        order = _dims_of(graph.type(layout.root), [*rows, *features])
+        if order is None or order[: len(rows)] == sorted(order[: len(rows)]) or order[len(rows) :] != sorted(order[len(rows) :]):
+            continue
+        nodes = _linear_in_order(graph, node, layout.root, order, len(rows), type_)
+        moved.update(n.name for n in nodes if n.op == "linear")
+        graph = graph.with_nodes_for(name, nodes)
+    return _undone(graph, moved)
+
+
+def _linear_in_order(graph: OpGraph, node: Node, root: str, order: list[int], count: int, type_: Tensor) -> list[Node]:
+    """The linear layer of the root's dimensions: the first ``count`` of ``order`` are its rows, the others its features."""
+    of, given = graph.type(root), sorted(order[:count])
+    dims = [*given, *order[count:]]
+    sizes, multiples = ([of.shape[d] for d in dims], [of.multiples[d] for d in dims])
+    permuted = _view(graph, f"{node.name}_dims", "permute", root, Tensor(tuple(sizes), of.dtype, tuple(multiples)), dims=tuple(dims))
+    leading = tuple(sizes[:count]), tuple(multiples[:count])
+    rows = _view(graph, f"{node.name}_rows", "view", permuted.name, Tensor((*leading[0], type_.shape[-1]), of.dtype, (*leading[1], 0)))
+    result = Tensor((*leading[0], node.type.shape[-1]), node.type.dtype, (*leading[1], 0))
+    linear = replace(node, name=graph.fresh(f"{node.name}_in_order"), inputs=(rows.name, *node.inputs[1:]), type=result)
+    back = (*(given.index(d) for d in order[:count]), count)
+    turned = Tensor(tuple(result.shape[d] for d in back), result.dtype, tuple(result.multiples[d] for d in back))
+    permuted_back = _view(graph, f"{node.name}_back", "permute", linear.name, turned, dims=back)
+    return [permuted, rows, linear, permuted_back, replace(_view(graph, node.name, "view", permuted_back.name, node.type), name=node.name)]
+
+
+def _undone(graph: OpGraph, moved: set[str]) -> OpGraph:
+    """Views of the ``moved`` values that come to one permutation of them, as that, or as nothing."""
+    for name in [n.name for n in graph.nodes if moved and _kind(n) is Kind.VIEW and n.name not in graph.returns]:
+        layout = _layout(graph, name)
+        if layout is None or layout.root not in moved or any(len(dim) > 1 for dim in layout.dims):
+            continue
+        node, root = graph.node(name), graph.type(layout.root)
+        dims = _dims_of(root, [atom for dim in layout.dims for atom in dim])
+        if dims is None or len(dims) != len(node.type.shape):
+            continue
+        if dims == sorted(dims):
+            graph = graph.without(name, layout.root)
+        else:
+            graph = graph.with_node(replace(_view(graph, name, "permute", layout.root, node.type, dims=tuple(dims)), name=name))
+    return graph
+
+
+def _dims_of(type_: Tensor, atoms: list[tuple[Size, int]]) -> list[int] | None:
+    """The dimensions that the runs of elements are; ``None`` where they are not all of them, each as a whole."""
+    dense = _dense("", type_)
+    own = {dim[0]: d for d, dim in enumerate(dense.dims) if dim} if dense else {}
+    found = [own[atom] for atom in atoms if atom in own]
+    return found if len(found) == len(atoms) == len(type_.shape) else None
+
+
+def _view(graph: OpGraph, stem: str, op: str, source: str, type_: Tensor, **attrs: object) -> Node:
+    call = f"torch.permute({{0}}, {list(attrs['dims'])})" if attrs else f"torch.reshape({{0}}, {spell_value(list(type_.sizes()))})"
+    return Node(graph.fresh(stem), op, (source,), type_, call, tuple(attrs.items()))
+
+
 def views_in_one(graph: OpGraph) -> OpGraph:
     """Views after one another of a linear layer's result as one, where a view in between would be a copy.
 
@@ -72,7 +140,8 @@ def views_in_one(graph: OpGraph) -> OpGraph:
         if _kind(node) is not Kind.VIEW or node.name in graph.returns or not users or any(user.op in OPS for user in users):
             continue
         layout = _layout(graph, node.name)
-        if layout is None or not layout.copied:
+        made = graph.producer(layout.root) if layout is not None else None
+        if made is None or made.op != "linear" or not layout.copied:
             continue
         strides = [_stride(atoms) for atoms in layout.dims]
         if None in strides:
@@ -93,7 +162,7 @@ _Atoms = tuple[tuple[Size, int], ...]
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the elements of a view lie in the dense tensor ``root``, from ``start`` on; ``copied``: a view on the way would be a copy."""
+    """Where the elements of a view lie in a dense tensor ``root``, from ``start`` on; ``copied``: a view on the way would be a copy."""
 
     root: str
     dims: tuple[_Atoms, ...]
@@ -102,13 +171,12 @@ class _Layout:
 
 
 def _layout(graph: OpGraph, name: str) -> _Layout | None:
-    """The layout of a view of a linear layer's result; ``None`` where it has none."""
+    """The layout of a view in what it is a view of, taken as dense; ``None`` where it has none."""
     node = graph.producer(name)
-    if node is None:
-        return None
-    if node.op == "linear":
-        return _dense(name, node.type)
-    layout = _layout(graph, node.inputs[0]) if _kind(node) is Kind.VIEW else None
+    if _kind(node) is not Kind.VIEW:
+        type_ = graph.known_type(name)
+        return _dense(name, type_) if type_ is not None else None
+    layout = _layout(graph, node.inputs[0])
     if layout is None:
         return None
     if node.op == "permute":

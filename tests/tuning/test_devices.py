@@ -38,6 +38,7 @@ def home(tmp_path: Path, graphs: Capture, monkeypatch: pytest.MonkeyPatch) -> Ho
     """Where sweeps of this process write to; what they render is cheap."""
     monkeypatch.setattr(sweep, "captured", lambda loaded: graphs)
     monkeypatch.setattr(sweep, "Design", CheapDesign)
+    monkeypatch.setenv("KGEN_HOME", str(tmp_path / "runs"))
     return Home(tmp_path)
 
 
