@@ -123,6 +123,10 @@ def _with_sizes(name: str) -> Callable[..., Any]:
     return lambda x, sizes: _aten(name, x.of, [*sizes, 2])
 
 
+def _flatten(x: Pairs, start: int = 0, end: int = -1) -> torch.Tensor:
+    return x.of.flatten(_dim(start), _dim(end))
+
+
 def _permute(x: Pairs, dims: Sequence[int]) -> torch.Tensor:
     return x.of.permute([*map(_dim, dims), -1])
 
@@ -162,7 +166,8 @@ PAIRED: dict[str, Callable[..., Any]] = {
     "aten.sub.Tensor": _add(-1),
     **{f"aten.{name}": _with_sizes(name) for name in ("view.default", "reshape.default", "_unsafe_view.default", "expand.default")},
     **{f"aten.{name}": _with_dims(name, 1) for name in ("unsqueeze.default", "squeeze.dim", "select.int", "slice.Tensor", "unflatten.int")},
-    **{f"aten.{name}": _with_dims(name, 2) for name in ("transpose.int", "flatten.using_ints")},
+    "aten.transpose.int": _with_dims("transpose.int", 2),
+    "aten.flatten.using_ints": _flatten,
     "aten.permute.default": _permute,
     "aten.t.default": _transpose,
     "aten.mT.default": _transpose,
