@@ -320,17 +320,13 @@ def convolutions_channels_last(graph: OpGraph) -> OpGraph:
         before, images, spelled = _images_last(graph, node, order, back)
         call = node.call.replace("{0}", spelled, 1)
         moved = replace(node, name=graph.fresh(f"{node.name}_last"), op=f"{node.op}_channels_last", inputs=(images, *node.inputs[1:]),
-                        type=_permuted(node.type, order), call=f"{call}.permute{order}.contiguous()")  # fmt: skip
+                        type=node.type.permuted(order), call=f"{call}.permute{order}.contiguous()")  # fmt: skip
         returned = node.name in graph.returns
         name = graph.fresh(f"{node.name}_first") if returned else node.name
         view = Node(name, "permute", (moved.name,), node.type, f"{{0}}.permute{back}", (("dims", back),))
         copy = [Node(node.name, "copy", (name,), node.type, "{0}.contiguous()")] if returned else []
         graph = graph.with_nodes_for(node.name, [*before, moved, view, *copy])
     return graph
-
-
-def _permuted(of: Tensor, order: tuple[int, ...]) -> Tensor:
-    return Tensor(tuple(of.shape[d] for d in order), of.dtype, tuple(of.multiples[d] for d in order))
 
 
 def _images_last(graph: OpGraph, node: Node, order: tuple[int, ...], back: tuple[int, ...]) -> tuple[list[Node], str, str]:
@@ -344,7 +340,7 @@ def _images_last(graph: OpGraph, node: Node, order: tuple[int, ...], back: tuple
         return [], inner.inputs[0], f"{{0}}.permute{back}"
     if kind.dtype != "float32" or min(kind.shape[1], math.prod(kind.shape[2:])) < LEAST_EXTENT:
         return [], x, f"{{0}}.contiguous(memory_format={_CHANNELS_LAST[len(back) - 2]})"
-    last = _permuted(kind, order)
+    last = kind.permuted(order)
     view = Node(graph.fresh(f"{node.name}_permuted"), "permute", (x,), last, f"{{0}}.permute{order}", (("dims", order),))
     moved = Node(graph.fresh(f"{node.name}_images"), "copy", (view.name,), last, "{0}.contiguous()")
     return [view, moved], moved.name, f"{{0}}.permute{back}"

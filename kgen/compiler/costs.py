@@ -9,7 +9,7 @@ from kgen.compiler.contractions import flops
 from kgen.compiler.dtypes import is_float
 from kgen.compiler.fusion import FusionPlan, Kernel
 from kgen.compiler.graph import Node, OpGraph
-from kgen.compiler.operators import OPS, Kind
+from kgen.compiler.operators import is_view
 from kgen.compiler.schedule import schedule
 
 
@@ -28,19 +28,6 @@ class Cost:
     blocks: int | None = None
 
 
-#: ATen operators whose result is another view of their operand's memory, or one of several results.
-VIEWS = frozenset(
-    f"aten.{name}"
-    for name in (
-        "view.default", "_unsafe_view.default", "reshape.default", "flatten.using_ints", "unflatten.int", "permute.default",
-        "transpose.int", "t.default", "mT.default", "numpy_T.default", "movedim.int", "swapaxes.default", "swapdims.default",
-        "expand.default", "expand_as.default", "view_as.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
-        "unsqueeze.default", "select.int", "slice.Tensor", "narrow.default", "split.Tensor", "split_with_sizes.default",
-        "chunk.default", "broadcast_tensors.default", "broadcast_to.default", "unbind.int", "unfold.default", "diagonal.default", "alias.default", "detach.default", "real.default",
-        "imag.default", "view_as_real.default", "view_as_complex.default", "as_strided.default",
-    )
-) | {"_operator.getitem"}  # fmt: skip
-
 #: How the names of convolutions end whose images have their channels side by side. The call may move its first operand so.
 CHANNELS_LAST = "_channels_last"
 
@@ -50,11 +37,6 @@ _GATHERS = frozenset(("embedding", "index", "index_select", "gather"))
 
 #: Operators of which PyTorch gives each row to one block.
 _BLOCK_A_ROW = frozenset(("softmax", "log_softmax", "layer_norm", "rms_norm"))
-
-
-def is_view(node: Node) -> bool:
-    """Whether the node moves nothing: its result shares its operand's memory."""
-    return node.op in VIEWS or (node.op in OPS and OPS[node.op].kind in (Kind.IDENTITY, Kind.VIEW))
 
 
 def is_counter(node: Node) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Iterable, Union
+from typing import Any, Iterable, Sequence, Union
 
 from kgen.compiler.dtypes import nbytes
 
@@ -81,6 +81,10 @@ class Tensor:
     def sizes(self) -> tuple[int | BatchSize, ...]:
         """The shape with batch-following dimensions as symbols."""
         return tuple(BatchSize(m) if m else s for s, m in zip(self.shape, self.multiples))
+
+    def permuted(self, dims: Sequence[int]) -> Tensor:
+        """The type whose dimension ``i`` is dimension ``dims[i]`` of this one."""
+        return Tensor(tuple(self.shape[d] for d in dims), self.dtype, tuple(self.multiples[d] for d in dims))
 
 
 @dataclass(frozen=True)

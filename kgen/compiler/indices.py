@@ -58,7 +58,7 @@ class Axes:
         if size == 1:
             return sympy.Integer(0)
         inner = self.splits.get(name, ())
-        outer = _quotient(size, math.prod(inner))
+        outer = quotient(size, math.prod(inner))
         sizes = [outer, *inner] if outer != 1 else list(inner)
         found, stride = sympy.Integer(0), 1
         for number, extent in reversed(list(enumerate(sizes))):
@@ -284,18 +284,18 @@ def _chain(places: Sequence[int], extent: Size) -> tuple[int, ...]:
     """The inner extents of an axis that is cut at these places, as far as each divides the next."""
     sizes, last = [], 1
     for place in places:
-        if place % last == 0 and _divides(place, extent):
+        if place % last == 0 and quotient(extent, place) is not None:
             sizes.append(place // last)
             last = place
     return tuple(reversed([s for s in sizes if s > 1]))
 
 
-def _divides(by: int, size: Size) -> bool:
-    return (size if isinstance(size, int) else size.multiple) % by == 0
-
-
-def _quotient(size: Size, by: int) -> Size:
-    return size // by if isinstance(size, int) else BatchSize(size.multiple // by)
+def quotient(size: Size, by: Size) -> Size | None:
+    """``size / by`` where that is whole at any batch."""
+    a, b = (s.multiple if isinstance(s, BatchSize) else s for s in (size, by))
+    if a % b or (isinstance(by, BatchSize) and not isinstance(size, BatchSize)):
+        return None
+    return BatchSize(a // b) if isinstance(size, BatchSize) and not isinstance(by, BatchSize) else a // b
 
 
 def times(a: Size, b: Size) -> Size:

@@ -127,10 +127,14 @@ class Place:
 
     def steps_by_one(self, symbol: sympy.Symbol, width: int) -> bool:
         """Whether ``width`` neighbours along the axis are one vector, from a multiple of ``width`` on."""
-        rest = self.offset - symbol
+        return self._steps_by(symbol, 1, 0, width)
+
+    def _steps_by(self, symbol: sympy.Symbol, count: int, number: int, width: int) -> bool:
+        """Whether ``width`` neighbours along the axis are every ``count``-th element of a vector, from the ``number``-th on."""
+        rest = self.offset - number - count * symbol
         if rest.has(symbol) or any(symbol in w.index.free_symbols for w in self.mask):
             return False
-        return all(int(term.as_coeff_Mul()[0]) % width == 0 for term in sympy.Add.make_args(rest))
+        return all(int(term.as_coeff_Mul()[0]) % (count * width) == 0 for term in sympy.Add.make_args(rest))
 
     def interleaved(self, width: int) -> tuple[int, int]:
         """``(count, number)`` where neighbouring columns are every ``count``-th element of a vector, from the ``number``-th on.
@@ -141,12 +145,10 @@ class Place:
         if inner is None or not isinstance(inner.extent, int) or inner.extent % width:
             return 1, 0
         count = self.offset.coeff(inner.symbol)
-        if not count.is_Integer or not 1 < count <= MOST_PARTS or any(inner.symbol in w.index.free_symbols for w in self.mask):
+        if not count.is_Integer or not 1 < count <= MOST_PARTS:
             return 1, 0
         count, number = int(count), int(self.offset.as_coeff_Add()[0] % count)
-        rest = self.offset - number - count * inner.symbol
-        aligned = not rest.has(inner.symbol) and all(int(term.as_coeff_Mul()[0]) % (count * width) == 0 for term in sympy.Add.make_args(rest))
-        return (count, number) if aligned else (1, 0)
+        return (count, number) if self._steps_by(inner.symbol, count, number, width) else (1, 0)
 
     def _names(self, row: str, col: str) -> dict[sympy.Symbol, str]:
         fixed = [loop for loop in self.col_loops if isinstance(loop.extent, int)]

@@ -18,9 +18,9 @@ from typing import Collection, Mapping, Sequence
 
 from kgen.compiler.convolutions import TARGETS
 from kgen.compiler.dtypes import HALF
-from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
+from kgen.compiler.graph import Node, OpGraph, Operand, Tensor
 from kgen.compiler.operators import OPS, Kind
-from kgen.compiler.source import rounded, spell_value, widened
+from kgen.compiler.source import reshape_call, rounded, widened
 
 FEW_ROWS, LONG_ROW = 512, 16384  # rows, and elements of each: blocks of one kernel would be too few, and long at work
 
@@ -30,8 +30,7 @@ def _node(graph: OpGraph, stem: str, op: str, inputs: tuple[Operand, ...], type_
 
 
 def _view(graph: OpGraph, stem: str, source: str, type_: Tensor) -> Node:
-    sizes = tuple(s if isinstance(s, BatchSize) else int(s) for s in type_.sizes())
-    return _node(graph, stem, "view", (source,), type_, f"torch.reshape({{0}}, {spell_value(sizes)})")
+    return _node(graph, stem, "view", (source,), type_, reshape_call(type_))
 
 
 def _moments(graph: OpGraph, node: Node, source: str, type_: Tensor, dims: tuple[int, ...], keepdim: bool) -> list[Node]:

@@ -341,6 +341,25 @@ OTHERS = (
 #: Every operator that kgen knows, by name.
 OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE, *REDUCTIONS, *VIEWS, *INDEXED, *WINDOWS, *SCANS, *OTHERS)}
 
+#: ATen operators whose result is another view of their operand's memory, or one of several results.
+LIBRARY_VIEWS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "view.default", "_unsafe_view.default", "reshape.default", "flatten.using_ints", "unflatten.int", "permute.default",
+        "transpose.int", "t.default", "mT.default", "numpy_T.default", "movedim.int", "swapaxes.default", "swapdims.default",
+        "expand.default", "expand_as.default", "view_as.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
+        "unsqueeze.default", "select.int", "slice.Tensor", "narrow.default", "split.Tensor", "split_with_sizes.default",
+        "chunk.default", "broadcast_tensors.default", "broadcast_to.default", "unbind.int", "unfold.default", "diagonal.default", "alias.default", "detach.default", "real.default",
+        "imag.default", "view_as_real.default", "view_as_complex.default", "as_strided.default",
+    )
+) | {"_operator.getitem"}  # fmt: skip
+
+
+def is_view(node: Node) -> bool:
+    """Whether the node moves nothing: its result shares its operand's memory."""
+    return node.op in LIBRARY_VIEWS or (node.op in OPS and OPS[node.op].kind in (Kind.IDENTITY, Kind.VIEW))
+
+
 #: The entries for each ATen operator: the first that accepts a call is the call's.
 BY_TARGET: dict[str, tuple[Op, ...]] = {
     target: tuple(op for op in OPS.values() if target in op.targets) for op in OPS.values() for target in op.targets

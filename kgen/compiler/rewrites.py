@@ -47,8 +47,8 @@ from kgen.compiler.convolution_rewrites import (
 from kgen.compiler.dtypes import HALF, is_float
 from kgen.compiler.graph import FoldedWeight, Node, Operand, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import diagonal_to_scale, product_to_sum, sum_into_linear
-from kgen.compiler.operators import OPS, Kind
-from kgen.compiler.source import rounded, spell_value, widened
+from kgen.compiler.operators import OPS, Kind, is_view
+from kgen.compiler.source import reshape_call, rounded, widened
 from kgen.compiler.view_rewrites import permute_behind, rows_in_order, views_in_one
 
 Rewrite = Callable[[OpGraph], OpGraph]
@@ -89,12 +89,10 @@ def decompose(graph: OpGraph, whole: frozenset[str] = frozenset()) -> OpGraph:
             pairs[node.name] = results[0]
             nodes.append(replace(node, op=complex_numbers.TO_COMPLEX, inputs=(results[0],), call=complex_numbers.TO_COMPLEX_CALL, parts=None))
         graph = graph.with_nodes_for(node.name, nodes)
-        if is_complex:
-            continue
         if several:
             for user in users:
                 graph = graph.without(user.name, results[user["at"]])
-        elif results[0] != node.name:
+        elif not is_complex and results[0] != node.name:
             graph = graph.without(node.name, results[0])
     return graph.pruned()
 
@@ -139,15 +137,9 @@ _COPIES = ("clone", "cast", "contiguous")
 
 def _memory(graph: OpGraph, value: str) -> str:
     """The value whose memory this one has, as far as views and writes in place tell."""
-    while (node := graph.producer(value)) and node.values and (node.effect or _is_view(node)):
+    while (node := graph.producer(value)) and node.values and (node.effect or is_view(node)):
         value = node.values[0]
     return value
-
-
-def _is_view(node: Node) -> bool:
-    if node.op in (complex_numbers.TO_PAIRS, complex_numbers.TO_COMPLEX):
-        return True
-    return node.op in OPS and OPS[node.op].kind in (Kind.VIEW, Kind.IDENTITY)
 
 
 def _is_identity(graph: OpGraph, node: Node) -> bool:
@@ -229,8 +221,8 @@ def stack_to_maps(graph: OpGraph) -> OpGraph:
             maps.append(Node(graph.fresh(f"{node.name}_mean"), "div", (found, len(types)), maps[-1].type, f"torch.div({{0}}, {len(types)})"))
         maps[-1] = replace(maps[-1], type=types[0], call=rounded(maps[-1].call, node.type.dtype))
         if types[0].shape != node.type.shape:
-            view = f"torch.reshape({{0}}, {spell_value(list(node.type.sizes()))})"
-            graph = graph.with_nodes_for(node.name, [*maps, Node(node.name, "view", (maps[-1].name,), node.type, view)])
+            maps.append(Node(node.name, "view", (maps[-1].name,), node.type, reshape_call(node.type)))
+            graph = graph.with_nodes_for(node.name, maps)
         else:
             graph = graph.with_nodes_for(node.name, maps).without(node.name, maps[-1].name)
     return graph

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from kgen.compiler.dtypes import HALF
-from kgen.compiler.graph import BatchSize
+from kgen.compiler.graph import BatchSize, Tensor
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +53,11 @@ def tensor_source(tensor: "torch.Tensor") -> str:
     text = spell_value(tensor.tolist())
     plain = (torch.float32, torch.int64, torch.bool)
     return f"torch.tensor({text})" if tensor.dtype in plain and tensor.numel() else f"torch.tensor({text}, dtype={tensor.dtype})"
+
+
+def reshape_call(type_: Tensor) -> str:
+    """The library call that gives its operand a type's shape."""
+    return f"torch.reshape({{0}}, {spell_value(type_.sizes())})"
 
 
 def widened(call: str, dtype: str) -> str:

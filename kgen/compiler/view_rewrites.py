@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
-from kgen.compiler.indices import Size
+from kgen.compiler.graph import Node, OpGraph, Operand, Tensor
+from kgen.compiler.indices import Size, quotient
 from kgen.compiler.operators import OPS, Kind
-from kgen.compiler.source import spell_value
+from kgen.compiler.source import reshape_call, spell_value
 from kgen.compiler.views import runs
 
 
@@ -32,12 +32,11 @@ def permute_behind(graph: OpGraph) -> OpGraph:
             continue
         dims, inputs = found
         order = [dims.index(d) for d in range(len(dims))]
-        type_ = Tensor(tuple(node.type.shape[d] for d in order), node.type.dtype, tuple(node.type.multiples[d] for d in order))
+        type_ = node.type.permuted(order)
         if any(type_.multiples[1:]):
             continue
         moved = replace(node, name=graph.fresh(f"{name}_rows"), inputs=inputs, type=type_)
-        back = Node(name, "permute", (moved.name,), node.type, f"torch.permute({{0}}, {list(dims)})", (("dims", dims),))
-        graph = graph.with_nodes_for(name, (moved, back))
+        graph = graph.with_nodes_for(name, (moved, _permute(name, moved.name, type_, dims)))
     return graph
 
 
@@ -86,18 +85,17 @@ def rows_in_order(graph: OpGraph) -> OpGraph:
 
 def _linear_in_order(graph: OpGraph, node: Node, root: str, order: list[int], count: int, type_: Tensor) -> list[Node]:
     """The linear layer of the root's dimensions: the first ``count`` of ``order`` are its rows, the others its features."""
-    of, given = graph.type(root), sorted(order[:count])
-    dims = [*given, *order[count:]]
-    sizes, multiples = ([of.shape[d] for d in dims], [of.multiples[d] for d in dims])
-    permuted = _view(graph, f"{node.name}_dims", "permute", root, Tensor(tuple(sizes), of.dtype, tuple(multiples)), dims=tuple(dims))
-    leading = tuple(sizes[:count]), tuple(multiples[:count])
-    rows = _view(graph, f"{node.name}_rows", "view", permuted.name, Tensor((*leading[0], type_.shape[-1]), of.dtype, (*leading[1], 0)))
-    result = Tensor((*leading[0], node.type.shape[-1]), node.type.dtype, (*leading[1], 0))
+    given = sorted(order[:count])
+    permuted = _permute(graph.fresh(f"{node.name}_dims"), root, graph.type(root), (*given, *order[count:]))
+
+    def of_rows(features: int, dtype: str) -> Tensor:
+        return Tensor((*permuted.type.shape[:count], features), dtype, (*permuted.type.multiples[:count], 0))
+
+    rows = _reshape(graph.fresh(f"{node.name}_rows"), permuted.name, of_rows(type_.shape[-1], type_.dtype))
+    result = of_rows(node.type.shape[-1], node.type.dtype)
     linear = replace(node, name=graph.fresh(f"{node.name}_in_order"), inputs=(rows.name, *node.inputs[1:]), type=result)
-    back = (*(given.index(d) for d in order[:count]), count)
-    turned = Tensor(tuple(result.shape[d] for d in back), result.dtype, tuple(result.multiples[d] for d in back))
-    permuted_back = _view(graph, f"{node.name}_back", "permute", linear.name, turned, dims=back)
-    return [permuted, rows, linear, permuted_back, replace(_view(graph, node.name, "view", permuted_back.name, node.type), name=node.name)]
+    back = _permute(graph.fresh(f"{node.name}_back"), linear.name, result, (*(given.index(d) for d in order[:count]), count))
+    return [permuted, rows, linear, back, _reshape(node.name, back.name, node.type)]
 
 
 def _undone(graph: OpGraph, moved: set[str]) -> OpGraph:
@@ -113,7 +111,7 @@ def _undone(graph: OpGraph, moved: set[str]) -> OpGraph:
         if dims == sorted(dims):
             graph = graph.without(name, layout.root)
         else:
-            graph = graph.with_node(replace(_view(graph, name, "permute", layout.root, node.type, dims=tuple(dims)), name=name))
+            graph = graph.with_node(_permute(name, layout.root, root, tuple(dims)))
     return graph
 
 
@@ -125,9 +123,12 @@ def _dims_of(type_: Tensor, atoms: list[tuple[Size, int]]) -> list[int] | None:
     return found if len(found) == len(atoms) == len(type_.shape) else None
 
 
-def _view(graph: OpGraph, stem: str, op: str, source: str, type_: Tensor, **attrs: object) -> Node:
-    call = f"torch.permute({{0}}, {list(attrs['dims'])})" if attrs else f"torch.reshape({{0}}, {spell_value(list(type_.sizes()))})"
-    return Node(graph.fresh(stem), op, (source,), type_, call, tuple(attrs.items()))
+def _permute(name: str, source: str, of: Tensor, dims: tuple[int, ...]) -> Node:
+    return Node(name, "permute", (source,), of.permuted(dims), f"torch.permute({{0}}, {list(dims)})", (("dims", dims),))
+
+
+def _reshape(name: str, source: str, type_: Tensor) -> Node:
+    return Node(name, "view", (source,), type_, reshape_call(type_))
 
 
 def views_in_one(graph: OpGraph) -> OpGraph:
@@ -215,10 +216,10 @@ def _reshaped(layout: _Layout, before: Tensor, after: Tensor) -> _Layout | None:
                 if not atoms:
                     return None
                 have, stride = atoms.pop()
-                if (rest := _quotient(size, have)) is not None:
+                if (rest := quotient(size, have)) is not None:
                     taken.insert(0, (have, stride))
                     size = rest
-                elif (outer := _quotient(have, size)) is not None and isinstance(size, int):
+                elif (outer := quotient(have, size)) is not None and isinstance(size, int):
                     atoms.append((outer, stride * size))
                     taken.insert(0, (size, stride))
                     size = 1
@@ -236,11 +237,3 @@ def _stride(atoms: _Atoms) -> int | None:
         if not isinstance(size, int) or outer != size * inner:
             return None
     return atoms[-1][1] if atoms else 1
-
-
-def _quotient(size: Size, by: Size) -> Size | None:
-    """``size / by`` where that is whole at any batch."""
-    a, b = (s.multiple if isinstance(s, BatchSize) else s for s in (size, by))
-    if a % b or (isinstance(by, BatchSize) and not isinstance(size, BatchSize)):
-        return None
-    return BatchSize(a // b) if isinstance(size, BatchSize) and not isinstance(by, BatchSize) else a // b

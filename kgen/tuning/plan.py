@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kgen.compiler.costs import Cost, is_counter, is_view, library_cost
+from kgen.compiler.costs import Cost, is_counter, library_cost
 from kgen.compiler.fusion import FusionPlan, Library, plans
 from kgen.compiler.graph import Node, OpGraph
+from kgen.compiler.operators import is_view
 from kgen.compiler.reasons import aten_name, why_library
 from kgen.hardware import Hardware, cpu, for_arch
 from kgen.machine import gpu_arch

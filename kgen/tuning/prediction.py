@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Callable, Sequence, TypeVar
 
 from kgen.compiler.contractions import CONTRACTIONS, CONVOLUTION, MATMUL, flops, is_convolution, is_depthwise, kernel_size
-from kgen.compiler.costs import CHANNELS_LAST, Cost, is_view, kernel_cost, library_cost
+from kgen.compiler.costs import CHANNELS_LAST, Cost, kernel_cost, library_cost
 from kgen.compiler.dtypes import HALF
 from kgen.compiler.fusion import MOST_PLANS, FusionPlan, Kernel, Library
 from kgen.compiler.graph import Node, OpGraph
+from kgen.compiler.operators import is_view
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware, expected_ceilings
 from kgen.roofline import Work

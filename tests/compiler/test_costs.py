@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from models import graph, made, source
 
-from kgen.compiler.costs import Cost, is_view, kernel_cost, library_cost
+from kgen.compiler.costs import Cost, kernel_cost, library_cost
 from kgen.compiler.fusion import FusionPlan, plans
 from kgen.compiler.graph import OpGraph
+from kgen.compiler.operators import is_view
 from kgen.templates import templates
 
 ROW_BYTES = 128 << 10
