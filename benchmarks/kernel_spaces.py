@@ -28,7 +28,7 @@ from kgen.compiler.capture import capture
 from kgen.compiler.fusion import FusionPlan, plans
 from kgen.hardware import Hardware, probe
 from kgen.problem import load, read_problem, resolve_mode
-from kgen.templates import Argument, Task, template_for
+from kgen.templates import Argument, Task, template_for, templates
 from kgen.templates.render import compiler_flags, kernel_text, translation_unit
 
 KERNELS_PER_LIBRARY = 8  # kernels

@@ -75,6 +75,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         ("y, z = x[..., ::2], x[..., 1::2]\nreturn torch.stack([y * self.c - z * self.s, z * self.c + y * self.s], -1).flatten(-2)",
          "self.c, self.s = nn.Parameter(torch.randn(5, 12)), nn.Parameter(torch.randn(5, 12))", "torch.randn(6, 5, 24)", "x"), "pointwise", [
             {"vec": 4}, {"vec": 1, "items": 2}]),
+    "triples of numbers": (
+        ("y = x.unflatten(-1, (-1, 3))\nreturn torch.stack([y[..., 1], y[..., 2] * 2, y[..., 0] + 1], -1)", "", "torch.randn(6, 5, 24)", "x"), "pointwise", [
+            {"vec": 4}, {"vec": 2}, {"vec": 1}]),
     "a rotation of halves": (
         ("y, z = x.chunk(2, -1)\nreturn x * self.c + torch.cat([-z, y], -1) * self.s",
          "self.c, self.s = nn.Parameter(torch.randn(5, 24)), nn.Parameter(torch.randn(5, 24))", "torch.randn(6, 5, 24)", "x"), "pointwise", [

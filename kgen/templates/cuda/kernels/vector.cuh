@@ -1,6 +1,9 @@
-// WIDTH elements that lie side by side, moved by one instruction; the address is a multiple of their size, or of 16 bytes.
+// The largest power of two, 16 at most, that divides a number of bytes.
+constexpr int alignment_of(int bytes) { return (bytes & -bytes) < 16 ? bytes & -bytes : 16; }
+
+// WIDTH elements that lie side by side, moved by as few instructions as their alignment allows.
 template <typename T, int WIDTH>
-struct alignas(sizeof(T) * WIDTH < 16 ? sizeof(T) * WIDTH : 16) Vector {
+struct alignas(alignment_of(sizeof(T) * WIDTH)) Vector {
     T v[WIDTH];
 };
 
