@@ -57,24 +57,27 @@ def build(tasks: list[tuple[Task, dict]], hardware: Hardware, folder: Path) -> l
         return [f for group in pool.map(compile_one, range(0, len(tasks), KERNELS_PER_LIBRARY)) for f in group]
 
 
-def caller(plan: FusionPlan, function: ctypes._CFuncPtr, arguments: tuple[Argument, ...], rows: int, tensors: dict) -> Callable[[], None]:
-    """A function that launches one kernel on tensors of the plan's shapes."""
+def caller(plan: FusionPlan, function: ctypes._CFuncPtr, arguments: tuple[Argument, ...], size: int, tensors: dict) -> Callable[[], None]:
+    """A function that launches one kernel on tensors of the plan's shapes. ``size`` counts rows, or columns if these vary."""
     given = []
     for a in arguments:
         if a.role == "workspace":
             given.append(tensors["workspace"])
         elif a.role == "out":
-            given.append(tensors.setdefault(f"out {a.tensor}", torch.empty(plan.graph.type(a.tensor).shape, device="cuda")))
+            kind = plan.graph.type(a.tensor)
+            if f"out {a.tensor}" not in tensors:
+                tensors[f"out {a.tensor}"] = torch.empty(kind.shape, dtype=getattr(torch, kind.dtype), device="cuda")
+            given.append(tensors[f"out {a.tensor}"])
         else:
-            shape = plan.graph.type(a.tensor).shape
+            kind = plan.graph.type(a.tensor)
             if a.tensor not in tensors:
-                tensors[a.tensor] = torch.rand(shape, device="cuda")
+                tensors[a.tensor] = torch.rand(kind.shape, device="cuda").to(getattr(torch, kind.dtype))
             given.append(tensors[a.tensor])
     pointers = [ctypes.c_void_p(t.data_ptr()) for t in given]
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
 
     def call() -> None:
-        error = function(*pointers, ctypes.c_longlong(rows), stream)
+        error = function(*pointers, ctypes.c_longlong(size), stream)
         if error:
             raise RuntimeError(f"CUDA error {error}")
 
@@ -101,6 +104,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problem")
     parser.add_argument("--mode")
+    parser.add_argument("--dtype", help="bfloat16 or float16")
     parser.add_argument("-D", dest="overrides", action="append", default=[])
     parser.add_argument("--plan", default="", help="text that the plan's name holds (default: the first plan)")
     parser.add_argument("--kernel", type=int, default=0)
@@ -109,7 +113,7 @@ def main() -> None:
     parser.add_argument("--warm", action="store_true")
     arguments = parser.parse_args()
     overrides = dict(text.partition("=")[::2] for text in arguments.overrides)
-    loaded = load(read_problem(arguments.problem, overrides, arguments.mode))
+    loaded = load(read_problem(arguments.problem, overrides, arguments.mode, arguments.dtype))
     with torch.device("meta"):
         loaded = resolve_mode(loaded, loaded.model())
     hardware = probe("cuda")
@@ -125,7 +129,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         built = build(tasks, hardware, Path(folder))
     tensors: dict[str, torch.Tensor] = {"workspace": torch.zeros(1 << 24, device="cuda")}
-    calls = [caller(plan, f, a, program.rows, tensors) for f, a in built]
+    size = program.rows if isinstance(program.col_size, int) else program.cols
+    calls = [caller(plan, f, a, size, tensors) for f, a in built]
     moved = plan.bytes_moved(kernel)
     source = torch.rand(moved // 8, device="cuda")
     target = torch.empty_like(source)
