@@ -194,17 +194,20 @@ def fastest(timings: Sequence[Timing]) -> Timing:
 def leaders(timings: Sequence[Timing], tie_break: Callable[[Timing], tuple] | None = None) -> list[Rank]:
     """``timings`` from the best to the slowest.
 
-    Subjects within the interval of the :func:`fastest` are tied with it. They come first, in the order of
-    ``tie_break`` (default: by subject). The others follow by their medians.
+    Subjects within the interval of the :func:`fastest` are tied with it. Those that may be as fast, and are measured
+    within the resolution, come first. Their order is that of ``tie_break`` (default: by subject). The others follow by
+    their medians: a wide interval alone, as of a busy machine, puts no slower subject first.
     """
     if not timings:
         return []
     first = fastest(timings)
     order = sorted(timings, key=median_ms)
     key = tie_break or (lambda timing: (timing.subject,))
-    tied = [t for t in order if t is first or verdict(ratio_interval(first, t)) != "slower"]
-    rest = [t for t in order if t not in tied]
-    return [*(Rank(t, len(tied) > 1) for t in sorted(tied, key=key)), *(Rank(t, False) for t in rest)]
+    ratios = [ratio_interval(first, t) for t in order]
+    tied = [t for t, ratio in zip(order, ratios) if t is first or verdict(ratio) != "slower"]
+    near = [t for t, ratio in zip(order, ratios) if t is first or ratio.high >= 1.0 and ratio.mid > 1 - RESOLUTION]
+    ranked = [*sorted(near, key=key), *(t for t in order if t not in near)]
+    return [Rank(t, len(tied) > 1 and t in tied) for t in ranked]
 
 
 def _ratio(numerator: Timing, denominator: Timing) -> float:

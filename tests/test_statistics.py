@@ -82,6 +82,15 @@ def test_equal_subjects_tie_and_the_tie_break_decides():
     assert [(r.timing.subject, r.tie) for r in ranks] == [("a", True), ("b", True), ("slow", False)]
 
 
+def test_the_tie_break_prefers_no_slower_subject_whose_interval_is_wide():
+    """A few rounds in which the machine was busy widen the interval; the estimate stays at 5%."""
+    fast = rounds("fast", *[1.0] * 7, *[1.3] * 4)
+    slow = rounds("slow", *[1.05] * 11)
+    assert verdict(ratio_interval(fast, slow)) == "cannot tell"
+    ranks = leaders([fast, slow], tie_break=lambda t: ({"slow": 0, "fast": 1}[t.subject],))
+    assert [(r.timing.subject, r.tie) for r in ranks] == [("fast", True), ("slow", True)]
+
+
 def test_a_clear_winner_is_no_tie():
     ranks = leaders([timing("slow", 1.2, seed=3), timing("fast", seed=1)])
     assert [(r.timing.subject, r.tie) for r in ranks] == [("fast", False), ("slow", False)]

@@ -218,7 +218,7 @@ def _explain(console: Console, busy: bool) -> None:
 
 
 def _finalists(finished: Finished) -> Table:
-    """The leaders of a sweep beside the baselines, the fastest first. Among ties, the best is the simplest one."""
+    """The leaders of a sweep beside the baselines, the fastest first. Among equals, the best is the simplest one."""
     table = grid("candidate", "> ms", "> speedup", "", "> error", "plan", "params")
     for row in sorted(finished.leaders, key=lambda row: row.median_ms):
         figures = text.speedup(row.speedup, row.speedup_low, row.speedup_high)

@@ -713,5 +713,6 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     set_flags(options["accuracy"])
     desk = _Desk(options)
     while True:
-        channel.send(*desk.reply(channel.receive()[0]))
-        _free_cache(options["device"])
+        answer = desk.reply(channel.receive()[0])
+        _free_cache(options["device"])  # before the answer: freeing would slow the timed call that may follow it
+        channel.send(*answer)
