@@ -139,6 +139,11 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         {"row_per": "line", "rows": 2, "row": "registers"}]),
     "places in rows that begin anywhere": (("return torch.argmin(x, 1)", "", "torch.randn(140, 33, 61).round()", "x"), "inner_reduction", [
         {"row_per": "line", "rows": 2}, {"row_per": "line", "rows": 1}]),
+    "bfloat16, sums of pairs of rows that begin anywhere": (
+        ("return (x * y).sum(1)", "", "torch.randn(140, 34, 123).bfloat16(), torch.randn(140, 34, 123).bfloat16()", "x, y"), "inner_reduction", [
+            {"row_per": "line", "rows": 4}, {"row_per": "line", "rows": 2}]),
+    "float16, places in pairs of rows that begin anywhere": (("return torch.argmin(x, 1)", "", "torch.randn(136, 62, 127).half().round()", "x"), "inner_reduction", [
+        {"row_per": "line", "rows": 4}, {"row_per": "line", "rows": 2}]),
     "a window around one pixel": (
         ("return self.conv(x.relu())", "self.conv = nn.Conv2d(6, 6, 3, groups=6, stride=2, padding=1)", "torch.randn(3, 6, 1, 1)", "x"), "window", [{}]),
     "a row for a cluster": (("return torch.softmax(x, 1)", "", _LONG, "x"), "inner_reduction", [
