@@ -84,12 +84,19 @@ def caller(plan: FusionPlan, function: ctypes._CFuncPtr, arguments: tuple[Argume
     return call
 
 
+def launches(call: Callable[[], None]) -> bool:
+    """Whether the device takes the kernel: teams of too many blocks do not run beside each other."""
+    try:
+        call()
+    except RuntimeError:
+        return False
+    return True
+
+
 def time_all(calls: list[Callable[[], None]], warm: bool) -> list[float]:
     """The median of each call in microseconds, from interleaved samples."""
     flush = torch.ones(64 << 20, device="cuda")
     samples: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        call()
     for _ in range(ROUNDS):
         for call, taken in zip(calls, samples):
             if warm:
@@ -130,12 +137,14 @@ def main() -> None:
         built = build(tasks, hardware, Path(folder))
     tensors: dict[str, torch.Tensor] = {"workspace": torch.zeros(1 << 24, device="cuda")}
     size = program.rows if isinstance(program.col_size, int) else program.cols
-    calls = [caller(plan, f, a, size, tensors) for f, a in built]
+    made = [(caller(plan, f, a, size, tensors), params) for (f, a), params in zip(built, combinations)]
+    run = [pair for pair in made if launches(pair[0])]
+    calls, combinations = [call for call, _ in run], [params for _, params in run]
     moved = plan.bytes_moved(kernel)
     source = torch.rand(moved // 8, device="cuda")
     target = torch.empty_like(source)
     copy, *times = time_all([lambda: target.copy_(source), *calls], arguments.warm)
-    print(f"{plan.name}: {kernel.name}, {len(times)} combinations, {moved / 1e6:.1f} MB, copy {copy:.2f} us")
+    print(f"{plan.name}: {kernel.name}, {len(times)} of {len(made)} combinations, {moved / 1e6:.1f} MB, copy {copy:.2f} us")
     ranked = sorted(zip(times, combinations), key=lambda pair: pair[0])
     for us, params in [*ranked[: arguments.show], ranked[len(ranked) // 2], ranked[-1]]:
         print(f"{us:9.2f} us  {us / copy:5.2f} x copy  {moved / us / 1e3:7.0f} GB/s  {params}")

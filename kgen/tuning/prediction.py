@@ -8,7 +8,7 @@ A library call reaches a share of these rates that depends on its class of opera
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Callable, Sequence, TypeVar
 
 from kgen.compiler.contractions import CONTRACTIONS, CONVOLUTION, MATMUL, flops, is_convolution, is_depthwise, kernel_size
@@ -31,6 +31,10 @@ WORTH = 0.98
 
 #: Part of a plan's time; steps of less do not tell plans apart.
 MAIN_PART = 0.05
+
+#: ms; of each small value that a kernel computes again for every element. It orders plans that are equal otherwise.
+AGAIN_MS = 1e-6
+SMALL = 64  #: a value is small where a kernel's largest result has so many times its elements
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,8 @@ class Predictor:
             self._costs[key] = plan.graph, kernel_cost(plan, step, self._row_bytes, products, self._shares)
         _, cost = self._costs[key]
         share = templates(self.hardware.device_type)[step.schedule].share
-        return self._time(step, cost, self._copy_ms(cost.nbytes), self._kernel_ms(cost) / share)
+        found = self._time(step, cost, self._copy_ms(cost.nbytes), self._kernel_ms(cost) / share)
+        return replace(found, ms=found.ms + AGAIN_MS * computed_again(plan, step))
 
     def _library(self, graph: OpGraph, step: Library) -> StepTime:
         node = graph.node(step.node)
@@ -249,6 +254,15 @@ def _is_half(graph: OpGraph, node: Node) -> bool:
     """Whether the node is a contraction of operands of a half type."""
     operand = graph.known_type(node.values[0]) if node.op in CONTRACTIONS else None
     return operand is not None and operand.dtype in HALF
+
+
+def computed_again(plan: FusionPlan, kernel: Kernel) -> int:
+    """The number of small values that a kernel without reductions computes for every element of its results."""
+    if plan.program(kernel).reductions or plan.program(kernel).contraction:
+        return 0
+    largest = max(plan.graph.type(name).numel for name in kernel.outputs)
+    found = [plan.graph.node(name) for name in kernel.nodes]
+    return sum(node.type is not None and not is_view(node) and SMALL * node.type.numel <= largest for node in found)
 
 
 def _kind(graph: OpGraph, kernel: Kernel) -> str:
