@@ -44,7 +44,7 @@ _SMALLER = 2.0**-20  #: factor of inputs, to see which NaN come from their size
 _VANISHING = torch.finfo(torch.float32).tiny  #: a factor that may be zero in float32
 _NO_MEMORY = (torch.OutOfMemoryError, MemoryError)
 _SLICE_BYTES = 1 << 28  #: bytes of eager's peak; above it, float64 runs go by slices of the batch
-_RESIDENT_BYTES = 1 << 30  #: bytes of expected values on a GPU; above it, others move to the host
+_RESIDENT_BYTES = 1 << 30  #: bytes of expected values on a GPU beside those of the problem's own inputs; others move to the host
 _CACHED_BYTES = 1 << 28  #: bytes of a GPU that torch keeps for later; more of them are freed after each answer
 _STATE = "state "  #: prefix of the names of buffers
 _COPY_BYTES = 64 << 20
@@ -324,8 +324,10 @@ class Oracle:
         others, own = [one for one in self._resident if one is not case], self.distributions[0]
         moving = [one for one in others if one.distribution is not own or case.distribution is own]
         self._resident = [*others, case]
-        most = _RESIDENT_BYTES + self.bytes + self.bytes // 4
-        while moving and sum(e.nbytes for one in self._resident for e in one.expected) > most:
+        held = {id(one): sum(e.nbytes for e in one.expected) for one in self._resident}
+        largest = max((held[id(one)] for one in self._resident if one.distribution is own), default=0)
+        most = largest + _RESIDENT_BYTES + self.output_bytes // 8
+        while moving and sum(held[id(one)] for one in self._resident) > most:
             oldest = moving.pop(0)
             self._resident.remove(oldest)
             oldest.expected = oldest.aside or [e.to("cpu") for e in oldest.expected]

@@ -248,7 +248,8 @@ def space(task: Task) -> Space:
     if passes > 1:
         axes.append(Axis("row", ("registers", "reread") if fixed else ("reread",)))
     # Where rows lie side by side, a warp that takes more of them reads fewer sectors of memory in part.
-    rows = (4, 2, 1) if online.strided and _pairs(online) else (2, 1, 4) if online.strided else (1, 2)
+    paired = online.strided and _pairs(online)
+    rows = (4, 2, 1) if paired else (2, 1, 4) if online.strided else (1, 2)
     axes += [Axis("rows", rows), *output_axis(task), *common.launch_axis(task)]
 
     fewest, most = (n * task.hardware.multiprocessors for n in BLOCKS_A_MULTIPROCESSOR)
@@ -322,7 +323,7 @@ def space(task: Task) -> Space:
             "shared_memory",
             "the tree of several rows would need more shared memory than a block has without asking",
             lambda p: p["reduction"] == "warp_shuffle"
-            or 4 * int(p["block"]) * int(p["rows"]) * (1 + int(p.get("blocks", 1) != 1)) * _slots(online) <= 48 << 10,
+            or 4 * int(p["block"]) * int(p["rows"]) * (1 + int(p.get("blocks", 1) != 1 or paired and int(p["rows"]) > 1)) * _slots(online) <= 48 << 10,
         ),
         Constraint(
             "rows_per_warp",
