@@ -47,6 +47,7 @@ MOST_KEPT, MOST_KEPT_SHARED = 64, 96
 SHORT_ROW = 1024  # columns; up to it, a warp takes a row
 STRIP = 32  # neighbouring rows, each of one line of threads; a warp reads them in one transaction
 
+LONG_STEPS = 64  # vectors of a thread of a block that shares a row; 16 of so many in flight took 1% less than 4 (4 GB on an H200)
 BYTES_AHEAD = 64  # bytes that a thread with several rows requests at once; 1024 such threads saturate the memory of an H200
 
 CACHE_PART = 2 / 3  # of the level-2 cache that rows may fill: results go through it, too
@@ -824,7 +825,8 @@ class _Emitter:
     def _loop(self, body: list[str], backwards: bool) -> list[str]:
         """The body for each vector of a thread, in the order of memory or against it: the caches have its own last ones."""
         stride, integer = self.all_lanes * self.vec, self.integer
-        unroll = f"#pragma unroll {self._ahead if self.strip and self.rows > 1 else 4 if self.rereads else max(4, 8 // self.vec)}"
+        many = self.merge == "last_block" and not (self.strip or self.parted) and self.steps >= LONG_STEPS
+        unroll = f"#pragma unroll {self._ahead if self.strip and self.rows > 1 else 16 if many else 4 if self.rereads else max(4, 8 // self.vec)}"
         if self.parted:
             return [unroll, *block(f"for ({integer} col = first; col < end; col += {self.threads * self.vec})", body)]
         if self.exact and integer == "int":
