@@ -45,8 +45,8 @@ FUNCTIONS = {
             "x * Phi(x), tanh approximation",
             "x * RECIPROCAL(1.0f + EXP(-1.5957691216057308f * (x + 0.044715f * x * x * x)))",
         ),
-        Function("apply_sigmoid", ("x",), "1.0f / (1.0f + EXP(-x))", "1 / (1 + exp(-x))", "RECIPROCAL(1.0f + EXP(-x))"),
-        Function("apply_silu", ("x",), "x / (1.0f + EXP(-x))", "x * sigmoid(x)", "x * RECIPROCAL(1.0f + EXP(-x))"),
+        Function("apply_sigmoid", ("x",), "QUOTIENT(1.0f, 1.0f + EXP(-x))", "1 / (1 + exp(-x))", "RECIPROCAL(1.0f + EXP(-x))"),
+        Function("apply_silu", ("x",), "QUOTIENT(x, 1.0f + EXP(-x))", "x * sigmoid(x)", "x * RECIPROCAL(1.0f + EXP(-x))"),
         Function(
             "apply_softplus",
             ("x", "beta", "threshold"),
@@ -57,7 +57,7 @@ FUNCTIONS = {
         Function(
             "mish_ratio",
             ("e",),
-            "(e * (e + 2.0f)) / (e * (e + 2.0f) + 2.0f)",
+            "QUOTIENT(e * (e + 2.0f), e * (e + 2.0f) + 2.0f)",
             "tanh(log(1 + e))",
             "(e * (e + 2.0f)) * RECIPROCAL(e * (e + 2.0f) + 2.0f)",
         ),
@@ -69,9 +69,9 @@ FUNCTIONS = {
             "CHOOSE(x > 20.0f, x, x * mish_ratio(EXP(x)))",
         ),
         Function("apply_elu", ("x", "alpha", "scale", "slope"), "x > 0.0f ? x * scale : EXPM1(x * slope) * (alpha * scale)", "ELU"),
-        Function("apply_hardswish", ("x",), "x * clamp_to(x + 3.0f, 0.0f, 6.0f) / 6.0f", "x * relu6(x + 3) / 6",
+        Function("apply_hardswish", ("x",), "QUOTIENT(x * clamp_to(x + 3.0f, 0.0f, 6.0f), 6.0f)", "x * relu6(x + 3) / 6",
                  "x * (clamp_to(x + 3.0f, 0.0f, 6.0f) * 0.16666667f)"),
-        Function("apply_hardsigmoid", ("x",), "clamp_to(x + 3.0f, 0.0f, 6.0f) / 6.0f", "relu6(x + 3) / 6",
+        Function("apply_hardsigmoid", ("x",), "QUOTIENT(clamp_to(x + 3.0f, 0.0f, 6.0f), 6.0f)", "relu6(x + 3) / 6",
                  "clamp_to(x + 3.0f, 0.0f, 6.0f) * 0.16666667f"),
         Function(
             "apply_logsigmoid",
@@ -273,7 +273,7 @@ POINTWISE = (
     # In float64: what is rounded here is the same for all elements of a channel, and nothing averages it out.
     _pointwise("inverse_deviation", "", "static_cast<float>(1.0 / sqrt({0} + {eps}))", attrs=("eps",)),
     # In float32: few elements share it, and a kernel computes it for as many spans as there are rows and groups.
-    _pointwise("inverse_deviation_of_columns", "", "1.0f / SQRT({0} + static_cast<float>({eps}))", attrs=("eps",)),
+    _pointwise("inverse_deviation_of_columns", "", "INVERSEROOT({0} + static_cast<float>({eps}))", attrs=("eps",)),
     _pointwise("scaled_inverse_deviation", "", "static_cast<float>({1} / sqrt({0} + {eps}))", attrs=("eps",)),
     _pointwise("moving_average", "", "static_cast<float>({keep} * {0} + {momentum} * {1})", attrs=("keep", "momentum")),
     _pointwise("apply_softmax", "", "EXPBELOW({0} - finite_max({1})) * softmax_factor({1}, {2})", flops=10),

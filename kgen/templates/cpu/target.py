@@ -38,7 +38,7 @@ TARGET = Target(
     primitives={
         "EXP": "vec::exp", "EXPBELOW": "vec::exp_below", "EXPM1": "vec::expm1", "LOG": "vec::log", "LOG1P": "vec::log1p", "ERF": "vec::erf",
         "TANH": "vec::tanh", "SIN": "vec::sin", "COS": "vec::cos", "POW": "vec::pow", "SQRT": "std::sqrt",
-        "ABS": "std::fabs",
+        "ABS": "std::fabs", "QUOTIENT": "vec::quotient", "INVERSEROOT": "vec::inverse_root",
         **{name: f"std::{name.lower()}" for name in C_FUNCTIONS},
     },
     qualifier="__attribute__((always_inline)) inline",
