@@ -7,7 +7,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
-STAMP := $(VENV)/.installed
+INSTALLED := $(VENV)/.installed
+TESTS_INSTALLED := $(VENV)/.tests-installed
+INSTALL = $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt -e
 
 # torch calls ninja by name when it builds an extension.
 export PATH := $(BIN):$(PATH)
@@ -16,24 +18,28 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-exhaustive clean
 
-demo: $(STAMP)
+demo: $(INSTALLED)
 	@if $(BIN)/python -W ignore -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
-	then sizes=''; else sizes='-D batch_size=1024 -D in_features=256'; fi; \
+	then sizes=''; else sizes='-D batch_size=256 -D in_features=256'; fi; \
 	set -e -x; \
-	$(BIN)/kgen sweep linear_gelu_softmax $$sizes --baselines eager,compile --budget 8 --time 30 || test $$? -eq 1; \
+	$(BIN)/kgen sweep linear_gelu_softmax $$sizes --baselines eager,compile --budget 8 --time 25 || test $$? -eq 1; \
 	$(BIN)/kgen best linear_gelu_softmax $$sizes --any -o runs/linear_gelu_softmax_fast.py
 
-test: $(STAMP)
+test: $(TESTS_INSTALLED)
 	$(BIN)/python -m pytest --numprocesses=3 --dist=loadgroup --no-loadscope-reorder
 
-test-exhaustive: $(STAMP)
+test-exhaustive: $(TESTS_INSTALLED)
 	$(BIN)/python -m pytest -m '' tests/adversarial tests/evaluator tests/templates tests/gpu
 
-$(STAMP): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "kgen needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(INSTALL) .
 	$(BIN)/python -W ignore -c 'import torch._inductor.compile_fx'
+	touch $@
+
+$(TESTS_INSTALLED): $(INSTALLED)
+	$(INSTALL) '.[test]'
 	touch $@
 
 clean:
