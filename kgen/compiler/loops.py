@@ -136,6 +136,17 @@ class Place:
             return False
         return all(int(term.as_coeff_Mul()[0]) % (count * width) == 0 for term in sympy.Add.make_args(rest))
 
+    @property
+    def pairs_alternate(self) -> bool:
+        """Whether neighbouring rows lie side by side, and begin at an even element in every second column alone."""
+        rows, cols = self.row_loops, self.col_loops
+        if self.mask or len(cols) != 1 or not rows:
+            return False
+        rest = sympy.expand(self.offset - rows[-1].symbol - cols[0].symbol)  # even everywhere, or not
+        if rest.has(rows[-1].symbol):
+            return False
+        return all(factor.is_Integer and factor % 2 == 0 for factor, _ in (term.as_coeff_Mul() for term in sympy.Add.make_args(rest)))
+
     def interleaved(self, width: int) -> tuple[int, int]:
         """``(count, number)`` where neighbouring columns are every ``count``-th element of a vector, from the ``number``-th on.
 

@@ -270,7 +270,7 @@ def tied(finalists: Sequence[AnyFinalist]) -> list[AnyFinalist]:
     """The finalists within the interval of the fastest, without controls, the best first.
 
     Overlapping intervals are a tie: fewer kernels, then fewer lines of source, then the smaller id win. Within one
-    sweep its own verdict counts, because it comes from interleaved samples. For a finalist of several sweeps, the first
+    sweep its own choice counts, because it comes from interleaved samples. For a finalist of several sweeps, the first
     given result counts.
     """
     first: dict[str, AnyFinalist] = {}
@@ -280,7 +280,8 @@ def tied(finalists: Sequence[AnyFinalist]) -> list[AnyFinalist]:
     leaders = {trial.sweep: trial for trial in sorted(first.values(), key=lambda trial: (trial.chosen, _speed(trial)))}
     fastest = max(leaders.values(), key=_speed, default=None)
     found = [trial for trial in first.values() if trial is fastest or (fastest and _is_tie(trial, fastest))]
-    return sorted(found, key=lambda trial: (trial.kernels, trial.source_lines, trial.candidate))
+    chosen = {trial.sweep for trial in found if trial.chosen}
+    return sorted(found, key=lambda t: (t.sweep in chosen and not t.chosen, t.kernels, t.source_lines, t.candidate))
 
 
 def _speed(trial: Finalist) -> float:

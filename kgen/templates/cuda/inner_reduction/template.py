@@ -7,8 +7,6 @@ import re
 from dataclasses import dataclass, replace
 from typing import Sequence
 
-import sympy
-
 from kgen.candidate import Params
 from kgen.compiler.dtypes import DTYPES, loaded, value_type
 from kgen.compiler.loops import ROW, Load, Map, Program, Reduce
@@ -47,7 +45,7 @@ MOST_KEPT, MOST_KEPT_SHARED = 64, 96
 SHORT_ROW = 1024  # columns; up to it, a warp takes a row
 STRIP = 32  # neighbouring rows, each of one line of threads; a warp reads them in one transaction
 
-LONG_STEPS = 64  # vectors of a thread of a block that shares a row; 16 of so many in flight took 1% less than 4 (4 GB on an H200)
+LONG_STEPS = 64  # vectors of a thread of a block that shares a row; of so many, 16 in flight took 1% less than 4 (H200)
 BYTES_AHEAD = 64  # bytes that a thread with several rows requests at once; 1024 such threads saturate the memory of an H200
 
 CACHE_PART = 2 / 3  # of the level-2 cache that rows may fill: results go through it, too
@@ -85,13 +83,9 @@ def _pairs(program: Program) -> bool:
         return False
     if not all(SPELLED[r.kind].take for r in program.reductions) or not isinstance(program.col_size, int):
         return False
-    place, beside = loads[0].access, _beside(program)
-    row, col = program.row_loops[-1].symbol, program.col_loops[0].symbol
-    like = all(DTYPES[x.dtype].nbytes == 2 and not x.access.mask and x.access.offset == place.offset for x in loads)
-    others = [x.coeff(loop.symbol) for loop in program.row_loops[:-1] for x in [place.offset]]
-    steps = [place.offset.coeff(row) - 1, place.offset.coeff(col) - 1, *others, program.cols]
-    whole = place.offset.subs({symbol: 0 for symbol in place.symbols}) == 0
-    return like and whole and beside % 2 == 1 and beside > 1 and all(x.is_Integer and x % 2 == 0 for x in map(sympy.sympify, steps))
+    beside, place = _beside(program), loads[0].access
+    like = all(DTYPES[x.dtype].nbytes == 2 and x.access.offset == place.offset for x in loads)
+    return like and beside > 1 and beside % 2 == 1 and program.cols % 2 == 0 and place.pairs_alternate
 
 
 def _steps(params: Params, cols: int) -> int:
@@ -692,8 +686,8 @@ class _Emitter:
         return ["#pragma unroll", *block(f"for (int r = 0; r < {self.rows}; ++r)", [*used, *lines])]
 
     def _pairs_of_rows(self, of: Pass, reductions: list[_Lines]) -> list[str]:
-        """The loop over the columns of a thread whose loads take two rows each: two columns at a time, of which the second
-        has its pairs one row earlier."""
+        """The loop over the columns of a thread whose loads take two rows each. It takes two columns at a time: one of
+        them has its pairs one row earlier."""
         loads, step, beside = [x for x in of.loads if x.tensor], 2 * self.all_lanes, self.program.row_loops[-1]
         # The first of the rows side by side, in that column.
         starts = {x: replace(x.access, offset=x.access.offset.subs(beside.symbol, 0)).index("first_row") for x in loads}
@@ -713,7 +707,7 @@ class _Emitter:
         return [f"#pragma unroll {ahead}", *block(f"for (long long first = lane * 2; first < {self.cols}; first += {step})", both)]
 
     def _met(self, reductions: Sequence[Reduce]) -> list[str]:
-        """What both kinds of pairs found of each row."""
+        """Each row's results, from both kinds of pairs."""
         lines = []
         for r in reductions:
             others = [f"found_earlier<{self.rows}>({name}, r)" for name in r.names]
