@@ -32,6 +32,9 @@ WORTH = 0.98
 #: Part of a plan's time; steps of less do not tell plans apart.
 MAIN_PART = 0.05
 
+#: Kernels of a plan. A compiler may take 120 s, and takes half a second for a kernel of a convolution.
+MOST_KERNELS = 240
+
 #: ms; of each small value that a kernel computes again for every element. It orders plans that are equal otherwise.
 AGAIN_MS = 1e-6
 SMALL = 64  #: a value is small where a kernel's largest result has so many times its elements
@@ -166,8 +169,8 @@ class Predictor:
         return self._known[id(plan)][1]
 
     def order(self, found: Sequence[FusionPlan], control: FusionPlan) -> list[FusionPlan]:
-        """Plans in the order to try them: :data:`kgen.compiler.fusion.Order`."""
-        return in_order(found, control, self.ms, self.main)
+        """Plans in the order to try them: :data:`kgen.compiler.fusion.Order`. Those of too many kernels are left out."""
+        return in_order([plan for plan in found if len(plan.kernels) <= MOST_KERNELS], control, self.ms, self.main)
 
     def main(self, plan: FusionPlan) -> frozenset[str]:
         """The labels of the steps that take more than :data:`MAIN_PART` of the plan's time, launches aside."""

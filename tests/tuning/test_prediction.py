@@ -14,6 +14,7 @@ from kgen.compiler.rewrites import REWRITES
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import cpu, expected_ceilings, for_arch
 from kgen.templates import templates
+from kgen.tuning import prediction
 from kgen.tuning.prediction import LAUNCH_MS, LIBRARY_CLASSES, Predictor, in_order, library_class
 
 TEMPLATES = tuple(templates("cuda").values())
@@ -194,3 +195,17 @@ def test_plans_come_in_the_order_of_their_predicted_times() -> None:
     predictor = h200()
     times = [predictor.ms(p) for p in plans(found, TEMPLATES, predictor.order)]
     assert times == sorted(times) and len(times) > 4
+
+
+@pytest.mark.parametrize(("most", "left"), [(2, {0, 2}), (1, {0})])
+def test_plans_of_too_many_kernels_are_left_out(monkeypatch: pytest.MonkeyPatch, most: int, left: set[int]) -> None:
+    monkeypatch.setattr(prediction, "MOST_KERNELS", most)
+    found = captured("return torch.linalg.matrix_exp(x.relu()).relu()", "torch.empty(8, 4, 4)")
+    assert {len(p.kernels) for p in plans(found, TEMPLATES, h200().order)} == left
+
+
+def test_of_equal_plans_those_that_compute_small_values_once_come_first() -> None:
+    found = plans(captured("return F.batch_norm(x, None, None, training=True)", "torch.empty(64, 64, 64, 64)"), TEMPLATES, h200().order)
+    names = [p.name for p in found]
+    assert names.index("inner_reduction[mean, variance, inverse_deviation] + pointwise[normalise]") < names.index(
+        "inner_reduction[mean, variance] + pointwise[inverse_deviation, normalise]")
