@@ -140,7 +140,7 @@ class Place:
     def pairs_alternate(self) -> bool:
         """Whether neighbouring rows lie side by side, and begin at an even element in every second column alone."""
         rows, cols = self.row_loops, self.col_loops
-        if self.mask or len(cols) != 1 or not rows:
+        if self.mask or len(cols) != 1 or not rows or not self.symbols <= {loop.symbol for loop in (*rows, *cols)}:
             return False
         rest = sympy.expand(self.offset - rows[-1].symbol - cols[0].symbol)  # even everywhere, or not
         if rest.has(rows[-1].symbol):

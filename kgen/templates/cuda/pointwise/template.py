@@ -172,7 +172,7 @@ def render(task: Task, params: Params) -> Rendering:
     stored_together = _interleaved(only.stores, vec)
     first = [x for x in _loaded_first(only.loads, vec, items) if x not in together]
     alone = len(task.plan.steps) == 1  # nothing else wants the cache: past it, GELU took 1% longer on an H200
-    read_from = sources(arguments)  # loads go through the cache: past it, 4 GB took 2% longer, and 30 MB as long
+    read_from = sources(arguments)  # loads go through the cache: past it, 4 GB took 2% longer, and 200 MB as long
     outer, inner = common.load_statements([x for x in only.loads if x not in first and x not in together], vec, read_from)
     outer = _of_groups(together, read_from, "const auto {vector} = load_vector<{width}>({address});", vec) + outer
     inner = [f"const {value_type(x.dtype)} {x.name} = {loaded(of.element(vec), x.dtype)};" for x, of in together.items()] + inner
