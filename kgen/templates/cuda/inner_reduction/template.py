@@ -122,9 +122,9 @@ class _Ring:
     steps: int
 
 
-def _ring(program: Program, params: Params, hardware: Hardware) -> _Ring:
+def _ring(program: Program, params: Params, hardware: Hardware, loads: tuple[Load, ...] | None = None) -> _Ring:
     threads = int(params["block"])
-    loads = _through_ring(program, int(params["vec"]))
+    loads = _through_ring(program, int(params["vec"])) if loads is None else loads
     slots = _room(hardware, threads) // (SLOT_BYTES * threads * max(1, len(loads)))
     return _Ring(loads, slots, _steps(params, program.cols))
 
@@ -153,12 +153,13 @@ def _teams(program: Program, hardware: Hardware) -> dict[int, tuple[int, ...]]:
     Of 393,216 columns on an H200, the smallest teams took 8% less time than the busiest.
     """
     found: dict[int, tuple[int, ...]] = {}
-    for threads in RING_THREADS:
+    loads = _through_ring(program, _ring_vec(program))
+    for threads in RING_THREADS if loads else ():
         resident = hardware.multiprocessors * (1024 // threads)
         smallest: dict[int, int] = {}  # team for each number of steps
         for size in dict.fromkeys(resident // teams for teams in range(min(program.rows, resident), 0, -1)):
-            ring = _ring(program, {"block": threads, "row_per": "block", "vec": _ring_vec(program), "blocks": size}, hardware)
-            if size > 1 and ring.loads and ring.steps + SLOTS_AHEAD <= ring.slots:
+            ring = _ring(program, {"block": threads, "row_per": "block", "vec": _ring_vec(program), "blocks": size}, hardware, loads)
+            if size > 1 and ring.steps + SLOTS_AHEAD <= ring.slots:
                 smallest.setdefault(ring.steps, size)
 
         def busy(steps: int) -> float:
