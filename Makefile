@@ -22,7 +22,7 @@ demo: $(INSTALLED)
 	@if $(BIN)/python -W ignore -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
 	then sizes=''; else sizes='-D batch_size=256 -D in_features=256'; fi; \
 	set -e -x; \
-	$(BIN)/kgen sweep linear_gelu_softmax $$sizes --baselines eager,compile --budget 8 --time 25 || test $$? -eq 1; \
+	$(BIN)/kgen sweep linear_gelu_softmax $$sizes --baselines eager,compile --budget 8 --time 20 || test $$? -eq 1; \
 	$(BIN)/kgen best linear_gelu_softmax $$sizes --any -o runs/linear_gelu_softmax_fast.py
 
 test: $(TESTS_INSTALLED)
