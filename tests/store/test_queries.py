@@ -82,6 +82,13 @@ def test_best_of_a_sweep_is_the_one_that_it_named(filled: Filled) -> None:
     assert (best_id(filled), the_best(filled).ties) == (candidate("two").id, 0)
 
 
+def test_choice_of_a_sweep_comes_before_its_simpler_ties(filled: Filled) -> None:
+    filled.finish(candidate("two", kernels=2), 1.4, 1.6, 1.8, tie=True)
+    filled.finish(candidate("one", kernels=1), 1.4, 1.5, 1.8, tie=True)
+    filled.database.finish_sweep(filled.sweep, "finished", 1.0, candidate("two").id)
+    assert (best_id(filled), the_best(filled).ties) == (candidate("two").id, 1)
+
+
 def test_finalists_of_two_sweeps_tie_where_their_intervals_overlap(filled: Filled) -> None:
     filled.finish(candidate("two", kernels=2), 1.4, 1.6, 1.8)
     filled.sweep = filled.start()
