@@ -276,7 +276,8 @@ def test_results_that_the_cache_cannot_hold_pass_it_if_a_plan_has_other_steps() 
         for x, rows in (("x", 2048), ("torch.linalg.matrix_exp(x)", 2048), ("torch.linalg.matrix_exp(x)", 64))
     )
     assert "load_vector<4>(linalg_matrix_exp_in" in large and "stream_vector<4>(sigmoid_out" in large
-    assert not any("stream_vector<4>(" in text for text in (alone, small))
+    assert "load_vector_once<4>(" not in large  # past the cache, loads of 4 GB took 2% longer on an H200
+    assert not any(f"{word}<4>(" in text for text in (alone, small) for word in ("load_vector_once", "stream_vector"))
 
 
 @pytest.mark.parametrize(("vec", "load", "value"), [(4, "x_vector[item] = load_vector<4>(x_in", "x_vector[item].v[j]"), (1, "x_item[item] = x_in[", "x_item[item]")])
@@ -292,7 +293,8 @@ def test_a_result_that_a_later_step_reads_stays_in_the_cache() -> None:
     of = design(made(source("return x - torch.linalg.matrix_exp(torch.sigmoid(x))", "torch.empty(1024, 128, 128)")), for_arch("sm_90"))
     text = of.candidate(Point(0, (0, 0))).source
     first = text[text.index("sigmoid_kernel(") : text.index("sub_kernel(")]
-    assert "store_vector<4>(sigmoid_out" in first and "stream_vector<4>(sub_out" in text
+    assert "load_vector<4>(x_in" in first and "store_vector<4>(sigmoid_out" in first
+    assert "stream_vector<4>(sub_out" in text
 
 
 @pytest.mark.parametrize(
