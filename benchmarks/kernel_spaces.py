@@ -61,18 +61,11 @@ def caller(plan: FusionPlan, function: ctypes._CFuncPtr, arguments: tuple[Argume
     """A function that launches one kernel on tensors of the plan's shapes. ``size`` counts rows, or columns if these vary."""
     given = []
     for a in arguments:
-        if a.role == "workspace":
-            given.append(tensors["workspace"])
-        elif a.role == "out":
+        name = f"out {a.tensor}" if a.role == "out" else a.tensor or a.role
+        if name not in tensors:
             kind = plan.graph.type(a.tensor)
-            if f"out {a.tensor}" not in tensors:
-                tensors[f"out {a.tensor}"] = torch.empty(kind.shape, dtype=getattr(torch, kind.dtype), device="cuda")
-            given.append(tensors[f"out {a.tensor}"])
-        else:
-            kind = plan.graph.type(a.tensor)
-            if a.tensor not in tensors:
-                tensors[a.tensor] = torch.rand(kind.shape, device="cuda").to(getattr(torch, kind.dtype))
-            given.append(tensors[a.tensor])
+            tensors[name] = torch.rand(kind.shape, device="cuda").to(getattr(torch, kind.dtype))
+        given.append(tensors[name])
     pointers = [ctypes.c_void_p(t.data_ptr()) for t in given]
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
 
@@ -138,8 +131,7 @@ def main() -> None:
     tensors: dict[str, torch.Tensor] = {"workspace": torch.zeros(1 << 24, device="cuda")}
     size = program.rows if isinstance(program.col_size, int) else program.cols
     made = [(caller(plan, f, a, size, tensors), params) for (f, a), params in zip(built, combinations)]
-    run = [pair for pair in made if launches(pair[0])]
-    calls, combinations = [call for call, _ in run], [params for _, params in run]
+    calls, combinations = zip(*(pair for pair in made if launches(pair[0])))
     moved = plan.bytes_moved(kernel)
     source = torch.rand(moved // 8, device="cuda")
     target = torch.empty_like(source)

@@ -138,14 +138,11 @@ class Place:
 
     @property
     def pairs_alternate(self) -> bool:
-        """Whether neighbouring rows lie side by side, and begin at an even element in every second column alone."""
+        """Whether two neighbouring rows are a vector in every second column, and begin one element behind one in the others."""
         rows, cols = self.row_loops, self.col_loops
         if self.mask or len(cols) != 1 or not rows or not self.symbols <= {loop.symbol for loop in (*rows, *cols)}:
             return False
-        rest = sympy.expand(self.offset - rows[-1].symbol - cols[0].symbol)  # even everywhere, or not
-        if rest.has(rows[-1].symbol):
-            return False
-        return all(factor.is_Integer and factor % 2 == 0 for factor, _ in (term.as_coeff_Mul() for term in sympy.Add.make_args(rest)))
+        return replace(self, offset=self.offset - cols[0].symbol).steps_by_one(rows[-1].symbol, 2)
 
     def interleaved(self, width: int) -> tuple[int, int]:
         """``(count, number)`` where neighbouring columns are every ``count``-th element of a vector, from the ``number``-th on.

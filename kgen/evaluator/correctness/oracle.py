@@ -324,10 +324,13 @@ class Oracle:
         others, own = [one for one in self._resident if one is not case], self.distributions[0]
         moving = [one for one in others if one.distribution is not own or case.distribution is own]
         self._resident = [*others, case]
-        held = {id(one): sum(e.nbytes for e in one.expected) for one in self._resident}
-        largest = max((held[id(one)] for one in self._resident if one.distribution is own), default=0)
+
+        def held(one: Case) -> int:
+            return sum(e.nbytes for e in one.expected)
+
+        largest = max((held(one) for one in self._resident if one.distribution is own), default=0)
         most = largest + _RESIDENT_BYTES + self.output_bytes // 8
-        while moving and sum(held[id(one)] for one in self._resident) > most:
+        while moving and sum(map(held, self._resident)) > most:
             oldest = moving.pop(0)
             self._resident.remove(oldest)
             oldest.expected = oldest.aside or [e.to("cpu") for e in oldest.expected]

@@ -78,10 +78,10 @@ def _pairs(program: Program) -> bool:
     In every second column, such a pair begins one row earlier. On an H200, that took 13% less than one row to a load.
     """
     plan = schedule(program, keep=False)
-    loads, places = ([x for x in program.loads if bool(x.tensor) is of] for of in (True, False))
+    loads = [x for x in program.loads if x.tensor]
     if not loads or len(plan.passes) > 1 or plan.row_loads or plan.passes[0].stores:
         return False
-    if any(x.access.symbols & {loop.symbol for loop in program.row_loops} for x in places):
+    if any(not x.tensor and _follows_row(x) for x in program.loads):  # numbers of rows, which a load of two has none of
         return False
     if not all(SPELLED[r.kind].take for r in program.reductions) or not isinstance(program.col_size, int):
         return False
@@ -122,9 +122,8 @@ class _Ring:
     steps: int
 
 
-def _ring(program: Program, params: Params, hardware: Hardware, loads: tuple[Load, ...] | None = None) -> _Ring:
+def _ring(program: Program, params: Params, hardware: Hardware, loads: tuple[Load, ...]) -> _Ring:
     threads = int(params["block"])
-    loads = _through_ring(program, int(params["vec"])) if loads is None else loads
     slots = _room(hardware, threads) // (SLOT_BYTES * threads * max(1, len(loads)))
     return _Ring(loads, slots, _steps(params, program.cols))
 
@@ -382,7 +381,8 @@ def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel, two_passes=params.get(several) == "two_pass")
     plan = schedule(program, keep=params.get("row") == "registers")
     args = pointers(task, program, params)
-    ring = _ring(program, params, task.hardware) if params.get("row") == "shared" else None
+    shared = params.get("row") == "shared"
+    ring = _ring(program, params, task.hardware, _through_ring(program, int(params["vec"]))) if shared else None
     emitter = _Emitter(task, program, plan, params, args, ring)
     body = emitter.body(plan)
     lanes, threads = _lanes(params), int(params["block"])
