@@ -35,7 +35,7 @@ THIRD_PARTY = {
     "kgen.views": allowed("rich"),
     "kgen.problem": allowed(in_functions="torch"),
     **{f"kgen.compiler.{name}": allowed(in_functions="torch") for name in ("calls", "complex_numbers", "decompositions", "reading", "source", "tracing")},
-    **{f"kgen.compiler.{name}": allowed("sympy") for name in ("indices", "loops", "views", "windows")},
+    **{f"kgen.compiler.{name}": allowed("sympy") for name in ("indices", "loops", "parts", "views", "windows")},
     "kgen.hardware": allowed(in_functions="torch"),
     "kgen.cluster": allowed("ray"),
     "kgen.tuning.search": allowed(in_functions="optuna"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+import sympy
 import torch
 from models import graph, made, source
 
@@ -12,6 +13,7 @@ from kgen.compiler.graph import BatchSize, OpGraph, Tensor
 from kgen.compiler.indices import Axes, FloorDiv, Modulo, spell
 from kgen.compiler.loops import Loop, NotFusable, Place, Program, lower
 from kgen.compiler.operators import OPS
+from kgen.compiler.parts import chosen
 from kgen.compiler.pointwise import c_float
 from kgen.compiler.schedule import Schedule, schedule
 
@@ -245,6 +247,28 @@ def test_names_of_the_language_are_avoided() -> None:
         arguments="row, double, float",
     )
     assert not {load.name for load in found.loads} & {"row", "double", "float"}
+
+
+def test_rows_of_several_operands_are_read_through_one_pointer() -> None:
+    of, (one,) = chosen(program("return torch.cat((x, y), 1).softmax(-1)", "torch.randn(4, 3, 8), torch.randn(4, 6, 8)", arguments="x, y"))
+    assert [x.name for x in of.loads] == [one.load.name] and one.load.access.mode(4) == "vector"
+    assert [(part.tensor, part.condition) for part in one.parts] == [("x", "row % 9 < 3"), ("y", "")]
+    units = {sympy.Symbol(name, integer=True): number for name, number in zip(one.numbers, one.parts[1].numbers)}
+    (batch, channel), (col,) = (loop.symbol for loop in one.load.access.row_loops), (loop.symbol for loop in one.load.access.col_loops)
+    assert sympy.expand(one.load.access.offset.subs(units)) == 48 * batch + 8 * channel - 24 + col
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return torch.cat((x, y), 2).softmax(-1)",  # columns of several operands
+        "return torch.cat((x, y.exp()), 1).softmax(-1)",  # an operand that is made in the kernel
+        "return torch.cat((x, torch.ops.aten.constant_pad_nd(y, [0, 0, 1, 1])), 1).softmax(-1)",  # an operand that is not there in all of its rows
+    ],
+)
+def test_other_operands_of_rows_are_loaded_where_they_are_there(forward: str) -> None:
+    of = program(forward, "torch.randn(4, 3, 8), torch.randn(4, 3, 8)", arguments="x, y")
+    assert chosen(of) == (of, ())
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         ("y, z = x.chunk(2, -1)\nreturn x * self.c + torch.cat([-z, y], -1) * self.s",
          "self.c, self.s = nn.Parameter(torch.randn(5, 24)), nn.Parameter(torch.randn(5, 24))", "torch.randn(6, 5, 24)", "x"), "pointwise", [
             {"vec": 4, "index": "flat"}]),
+    "rows of several operands": (
+        ("return torch.softmax(torch.cat((x, y, x[:, 1:]), 1), -1)", "", "torch.randn(3, 3, 256), torch.randn(3, 5, 256)", "x, y"), "inner_reduction", [
+            {"row_per": "block", "block": 128}, {"row_per": "warp", "vec": 1}]),
     "layer norm of a batch of matrices": (
         ("return F.layer_norm(torch.bmm(x, y).unflatten(2, (2, 64)), (64,))", "", "torch.randn(3, 100, 77), torch.randn(3, 77, 128)", "x, y"),
         "contraction", [{"variant": "sm90"}, {"variant": "sm80"}]),

@@ -10,6 +10,7 @@ from typing import Sequence
 from kgen.candidate import Params
 from kgen.compiler.dtypes import DTYPES, loaded, value_type
 from kgen.compiler.loops import ROW, Load, Map, Program, Reduce
+from kgen.compiler.parts import Chosen, chosen
 from kgen.compiler.schedule import Pass, Schedule, schedule
 from kgen.hardware import Hardware
 from kgen.templates import Argument, Rendering, Task, Template
@@ -142,7 +143,7 @@ def _ring_vec(program: Program) -> int:
 def _through_ring(program: Program, vec: int) -> tuple[Load, ...]:
     """The loads that more than one pass needs, of neighbouring elements that no other row reads."""
     first, *_, last = schedule(program, keep=False).passes
-    found = [x for x in first.loads if x in last.loads and x.tensor and x.access.full and not x.access.mask]
+    found = [x for x in first.loads if x in last.loads and x.tensor and x.access.full and not (x.access.mask or x.access.spelled)]
     return tuple(x for x in found if x.access.mode(vec) == "vector" and DTYPES[x.dtype].nbytes * vec == SLOT_BYTES)
 
 
@@ -169,6 +170,12 @@ def _teams(program: Program, hardware: Hardware) -> dict[int, tuple[int, ...]]:
         busiest = sorted(smallest, key=busy, reverse=True)[:1]
         found[threads] = tuple(smallest[steps] for steps in dict.fromkeys([*list(smallest)[:MOST_SIZES], *busiest]))
     return found
+
+
+def _program(task: Task, two_passes: bool = False) -> tuple[Program, tuple[Chosen, ...]]:
+    """The kernel's program, with the concatenations of which each row lies in one operand."""
+    program = task.plan.program(task.kernel, two_passes=two_passes)
+    return (program, ()) if program.strided else chosen(program)
 
 
 def takes(program: Program) -> bool:
@@ -217,10 +224,10 @@ def _shared(task: Task, online: Program, kept: int) -> list[tuple[str, tuple[int
 
 
 def space(task: Task) -> Space:
-    online = task.plan.program(task.kernel)
+    online, parted = _program(task)
     cols, kept = online.cols, {}
     for softmax in ("online", "two_pass"):
-        program = task.plan.program(task.kernel, two_passes=softmax == "two_pass")
+        program, _ = _program(task, softmax == "two_pass")
         kept[softmax] = schedule(program, keep=True).kept
     passes = len(schedule(online, keep=True).passes)
     several = one_pass(online)
@@ -246,7 +253,7 @@ def space(task: Task) -> Space:
         axes.append(Axis("row", ("registers", "reread") if fixed else ("reread",)))
     # Where rows lie side by side, a warp that takes more of them reads fewer sectors of memory in part.
     paired = online.strided and _pairs(online)
-    rows = (4, 2, 1) if paired else (2, 1, 4) if online.strided else (1, 2)
+    rows = (4, 2, 1) if paired else (2, 1, 4) if online.strided else (1,) if parted else (1, 2)
     axes += [Axis("rows", rows), *output_axis(task), *common.launch_axis(task)]
 
     fewest, most = (n * task.hardware.multiprocessors for n in BLOCKS_A_MULTIPROCESSOR)
@@ -378,12 +385,13 @@ def _slots(program: Program) -> int:
 
 def render(task: Task, params: Params) -> Rendering:
     several = one_pass(task.plan.program(task.kernel))
-    program = task.plan.program(task.kernel, two_passes=params.get(several) == "two_pass")
+    two_passes = params.get(several) == "two_pass"
+    program, parted = _program(task, two_passes)
     plan = schedule(program, keep=params.get("row") == "registers")
-    args = pointers(task, program, params)
+    args = pointers(task, task.plan.program(task.kernel, two_passes=two_passes), params)
     shared = params.get("row") == "shared"
     ring = _ring(program, params, task.hardware, _through_ring(program, int(params["vec"]))) if shared else None
-    emitter = _Emitter(task, program, plan, params, args, ring)
+    emitter = _Emitter(task, program, parted, plan, params, args, ring)
     body = emitter.body(plan)
     lanes, threads = _lanes(params), int(params["block"])
     rows_at_once, beside = threads * emitter.blocks // lanes * emitter.rows, _beside(program)
@@ -441,9 +449,11 @@ def _follows_row(load: Load) -> bool:
 class _Emitter:
     """Spells the passes of one kernel. With several rows to a block, a row value is an array with one for each."""
 
-    def __init__(self, task: Task, program: Program, plan: Schedule, params: Params, args: list[Argument], ring: _Ring | None) -> None:
-        self.program, self.arguments, self.ring = program, args, ring
-        self.sources = sources(args)
+    def __init__(
+        self, task: Task, program: Program, parts: tuple[Chosen, ...], plan: Schedule, params: Params, args: list[Argument], ring: _Ring | None
+    ) -> None:
+        self.program, self.chosen, self.arguments, self.ring = program, parts, args, ring
+        self.sources = sources(args) | {one.load.tensor: f"{one.load.tensor}_part" for one in parts}
         self.vec, self.rows, self.threads = int(params["vec"]), int(params["rows"]), int(params["block"])
         self.blocks, self.merge = int(params.get("blocks", 1)), str(params.get("merge", "one_block"))
         self.all_lanes = _lanes(params)
@@ -454,7 +464,7 @@ class _Emitter:
         self.keeps = params.get("row") == "registers"
         self.interleaved = ring is not None and len(plan.passes) == 2 and not (plan.row_loads or plan.row_maps)
         self.store_vector = "stream_vector" if common.streams(task) else "store_vector"
-        self.once = common.read_once(task, program.loads)
+        self.once = common.read_once(task, [x for x in program.loads if not x.access.spelled])
         self.last_pass = {x.name: of.number for of in plan.passes for x in of.loads}
         self.exact = self.steps * self.all_lanes * self.vec == program.cols and self.cols != "cols"
         self.strip = params["row_per"] == "line"
@@ -491,7 +501,7 @@ class _Emitter:
 
     def body(self, plan: Schedule) -> list[str]:
         """The kernel's statements behind those that say which row a thread works on."""
-        lines = [*self._own_columns(), *self.row_values([(x.name, _row_load(x, self)) for x in plan.row_loads], plan.row_maps)]
+        lines = [*self._own_columns(), *self._own_parts(), *self.row_values([(x.name, _row_load(x, self)) for x in plan.row_loads], plan.row_maps)]
         if self.interleaved:
             return [*self._requests(), *self._interleaved(plan, lines)]
         for value in dict.fromkeys(k for s in plan.passes for k in s.keeps):
@@ -526,6 +536,19 @@ class _Emitter:
             f"const {self.integer} first = rank * part + threadIdx.x{f' * {self.vec}' if self.vec > 1 else ''};",
             f"const {self.integer} end = min({limit}, (rank + 1LL) * part);",
         ]
+
+    def _own_parts(self) -> list[str]:
+        """The operands of concatenations that hold the row."""
+        lines = []
+        for one in self.chosen:
+            names, (*parts, last) = [self.sources[one.load.tensor], *one.numbers], one.parts
+            lines += ["", f"// The operand of {one.load.name} that holds the row."]
+            lines.append(f"const {DTYPES[one.load.dtype].memory}* {names[0]} = {self.sources[last.tensor]};")
+            lines += [f"long long {name} = {number};" for name, number in zip(one.numbers, last.numbers)]
+            for at, part in enumerate(parts):
+                own = [f"{name} = {value};" for name, value in zip(names, [self.sources[part.tensor], *part.numbers])]
+                lines.append(f"{'else ' if at else ''}if ({part.condition}) {{ {' '.join(own)} }}")
+        return lines
 
     def _interleaved(self, plan: Schedule, row_values: list[str]) -> list[str]:
         """The rows of a team, where the pass that stores a row reduces the next one: computing and copying overlap."""
