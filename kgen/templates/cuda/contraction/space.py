@@ -227,14 +227,10 @@ _LEAST_K = {16: 1, 64: 96, 128: 512}
 #: Of k; up to it, storing a tile of half types takes as long as multiplying, and a second block multiplies meanwhile.
 _SHORT_K = 1024
 
-#: Of k; from it on, dividing steps evenly pays off where whole tiles leave at least such a share of the chip's time idle.
-_SHARED_K, _LEAST_IDLE = 4096, 0.02
-
 # Measured on an H200.
 _FIXED_US = 4.0  # microseconds of a contraction of any size
 _CLUSTER_US = 1.5  # microseconds to add up splits of k within a cluster
 _WIDE_SPANS_US = 30.0  # microseconds to reduce spans of a tile 128x256, whose sums leave few registers for that
-_SHARES_US = 6.0  # microseconds to put together the sums of tiles whose steps several blocks share
 _SPLITS_US = 4.0  # microseconds to add up splits of k in a kernel of its own
 _WHOLE_US = 6.0  # microseconds of a contraction of any size whose blocks split whole rows themselves
 _CACHE_BYTES_A_US = 45e3  # bytes a microsecond and multiprocessor from the L2 cache
@@ -280,17 +276,6 @@ def partials_of(params: Params) -> int:
     return splits if splits > 1 else 0
 
 
-def shares_steps(params: Params) -> bool:
-    """Whether blocks share out the steps along k of all tiles, and leave each other sums."""
-    return params.get("share") == "steps"
-
-
-def sums_of_shares(task: Task, params: Params) -> int:
-    """Elements of the workspace for a tile of sums of each block, and for what tells that they are there."""
-    tile, blocks = tile_of(params), task.hardware.multiprocessors
-    return blocks * tile.rows * tile.cols + -(-2 * blocks // 4) * 4
-
-
 def tile_of(params: Params) -> _Tile:
     """The tile of a variant of our own."""
     return _TILES[str(params["variant"])][str(params["tile"])]
@@ -318,7 +303,6 @@ def space(task: Task) -> Space:
         of_sm90 = _axes(
             "sm90", products=(3, 1), intervals=(64, 128, 16), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2)
         )
-        of_sm90 += (Axis("share", ("tiles", "steps")),) if shape.leaves_idle else ()
         variants.insert(0, of_sm90)
     constraints = _constraints(shape, task.accuracy)
     if task.hardware.capability == 90:
@@ -414,14 +398,6 @@ class _Shape:
     def one_row_of_tiles(self, params: Params) -> bool:
         return self.rows <= tile_of(params).rows
 
-    @property
-    def leaves_idle(self) -> bool:
-        """Whether whole tiles, of the largest, leave blocks idle at the end for longer than it takes to put sums together."""
-        tile, chip = _TILES["sm90"]["128x256"], self.hardware.multiprocessors
-        tiles = -(-self.rows // tile.rows) * -(-self.cols // tile.cols)
-        idle = -(-tiles // chip) * chip / tiles - 1
-        return not self.grouped and self.k >= _SHARED_K and 4 * tiles >= 3 * chip and idle >= _LEAST_IDLE
-
     def holds_spans(self, params: Params) -> bool:
         """Whether a warp finishes whole spans; sums in memory are finished by as many columns as that takes."""
         if not self.span or partials_of(params):
@@ -461,11 +437,9 @@ class _Shape:
         waves = -(-blocks // self.at_once(params))
         if isinstance(tile, _PlainTile):  # neighbours share the time of a multiprocessor
             waves = -(-blocks // self.hardware.multiprocessors) / tile.blocks
-        if shares_steps(params):
-            waves = blocks / self.at_once(params)
         steps = length / STEP / (splits * cluster)
         bandwidth = BYTES_A_US * self.hardware.multiprocessors
-        adding_up = _CLUSTER_US if cluster > 1 else _SHARES_US if shares_steps(params) else 0.0
+        adding_up = _CLUSTER_US if cluster > 1 else 0.0
         if splits > 1:
             adding_up += _SPLITS_US + 8 * splits * self.matrices * self.rows * self.cols / bandwidth
         multiplying = waves * steps * tile.step_us * int(params["products"]) / 3
@@ -707,11 +681,6 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             "blocks side by side share tiles of x in pairs of whole tiles, of the largest, where there are nearly enough for the chip",
             lambda p: p["multicast"] == 1 or not shape.one_row_of_tiles(p)
             or (p["tile"] == "128x256" and cols % (2 * tile_of(p).cols) == 0 and 4 * shape.tiles(p) >= 3 * shape.at_once(p)),
-        ),
-        Constraint(
-            "shared_steps",
-            "blocks share steps of the largest tiles, of which each has all of k",
-            lambda p: not shares_steps(p) or (p["tile"] == "128x256" and splits(p) == 1 and p["products"] == 3),
         ),
         Constraint(
             "wide_clusters",

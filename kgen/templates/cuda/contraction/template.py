@@ -35,11 +35,9 @@ from kgen.templates.cuda.contraction.space import (
     leading_dimension,
     partials_of,
     shared_operand,
-    shares_steps,
     slots_of,
     space,
     sums_leading_dimension,
-    sums_of_shares,
     terms_of,
     tile_of,
 )
@@ -53,7 +51,6 @@ PARAMETERS = {
     "tile": "elements that are worked on at a time",
     "splits": "parts that a sum is split into, for more blocks",
     "cluster": "blocks that share one tile of the result",
-    "share": "whether blocks share out the tiles of the result, or the steps along k of all tiles",
     "multicast": "blocks that a tile of the right operand, or of a left one without a second row of tiles, is loaded for at once",
     "stages": "tiles that are loaded ahead",
     "swizzle_group": "tiles of rows that blocks take together, for the L2 cache",
@@ -134,8 +131,6 @@ def render(task: Task, params: Params) -> Rendering:
         "swizzle_group": params["swizzle_group"],
         "cluster": params["cluster"],
         "multicast": params["multicast"],
-        "even": shares_steps(params),
-        "blocks": task.hardware.multiprocessors,
         "shared": shared_operand(task, params),
         "clustered": params["cluster"] != 1 or params["multicast"] != 1,
         "promotion_interval": ld // int(params["splits"]) if library else params["promotion_interval"],
@@ -233,7 +228,6 @@ class _Operands:
         size = f"rows * {row + 1 + partials_of(params) * sums_leading_dimension(n)}"
         moments = f"(rows + 15) // 16 * {2 * sums_leading_dimension(n)}"
         size += f" + {moments}" if program.moments_of else ""
-        size += f" + {sums_of_shares(task, params)}" if shares_steps(params) else ""
         repaired = f"rows * {sums_leading_dimension(n)}"
         size += f" + {repaired}" if _repairs_apart(program) else ""
         if of.dtype in HALF:
