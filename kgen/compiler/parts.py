@@ -8,7 +8,6 @@ Loaded under a mask each, the operands would take an instruction and a register 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Sequence
 
@@ -49,6 +48,7 @@ def chosen(program: Program) -> tuple[Program, tuple[Chosen, ...]]:
 
 
 def _read_by_pointers(program: Program) -> tuple[Program, tuple[Chosen, ...]]:
+    """The result of :func:`chosen`, worked out; values that nothing needs any more are gone."""
     values: dict[str, Load | Map] = {x.name: x for x in program.loads}
     values |= {s.name: s for s in program.steps if isinstance(s, Map)}
     inner = {s.args[2] for s in values.values() if isinstance(s, Map) and s.expression == _CHOICE}
@@ -125,14 +125,16 @@ def _together(name: str, offsets: Sequence[sympy.Expr]) -> tuple[sympy.Expr, lis
     """The offsets as one, with symbols for what differs between them, and each one's numbers for these symbols."""
     terms = [offset.as_coefficients_dict() for offset in offsets]
     one, symbols, columns = sympy.Integer(0), [], []
+    strides = 0
     for term in sorted({t for own in terms for t in own}, key=str):
         factors = [int(own.get(term, 0)) for own in terms]
         if len(set(factors)) == 1:
             one += factors[0] * term
             continue
-        unit, word = math.gcd(*factors), "start" if term == 1 else "stride"
-        used = Counter(s.name.removeprefix(f"{name}_").rstrip("0123456789_") for s in symbols)[word]
-        symbols.append(sympy.Symbol(f"{name}_{word}{f'_{used + 1}' if used else ''}", integer=True))
+        strides += term != 1
+        word = "start" if term == 1 else "stride" if strides == 1 else f"stride_{strides}"
+        unit = math.gcd(*factors)
+        symbols.append(sympy.Symbol(f"{name}_{word}", integer=True))
         columns.append([factor // unit for factor in factors])
         one += unit * symbols[-1] * term
     return one, symbols, list(zip(*columns)) or [()] * len(offsets)
