@@ -160,7 +160,7 @@ class Place:
 
     def _names(self, row: str, col: str) -> dict[sympy.Symbol, str]:
         fixed = [loop for loop in self.col_loops if isinstance(loop.extent, int)]
-        steps = [(self.offset.coeff(loop.symbol), loop.extent - 1) for loop in fixed]
+        steps = [(self.offset.coeff(loop.symbol), loop.extent - 1) for loop in fixed]  # a step with a name is no int in C either
         if sum(abs(int(step)) * last for step, last in steps if step.is_Integer) > _INT_MAX:
             col = f"static_cast<long long>({col.removeprefix('(').removesuffix(')')})"
         return {**digits(row, self.row_loops), **digits(col, self.col_loops), **dict(self.spelled)}

@@ -2,7 +2,7 @@
 
     where(row < 64, a[row, col], where(row < 96, b[row - 64, col], c[row - 96, col]))
 
-Loaded under a mask each, the operands would take an instruction and a register for each of them, in every step along the row.
+Otherwise, each operand is loaded under a mask, in every step along the row. Dozens of them do not fit the registers.
 """
 
 from __future__ import annotations
@@ -32,11 +32,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Parts that ``load`` reads as one tensor; its offset holds ``numbers``, names of the parts' numbers."""
+    """Parts that ``load`` reads as one tensor."""
 
     load: Load
     parts: tuple[Part, ...]
-    numbers: tuple[str, ...]
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The names by which the load's offset calls the numbers of a part."""
+        return tuple(name for _, name in self.load.access.spelled)
 
 
 def chosen(program: Program) -> tuple[Program, tuple[Chosen, ...]]:
@@ -99,7 +103,7 @@ def _chosen(top: Map, values: dict[str, Load | Map]) -> Chosen | None:
         return None
     texts = [*(c.access.condition() for c in conditions), ""]
     parts = tuple(Part(x.tensor, text, own) for x, text, own in zip(loads, texts, differing))
-    return Chosen(Load(top.name, top.name, place, ELEMENT, top.dtype), parts, tuple(s.name for s in numbers))
+    return Chosen(Load(top.name, top.name, place, ELEMENT, top.dtype), parts)
 
 
 def _in_order(conditions: Sequence[tuple[Within, ...]], masks: Sequence[tuple[Within, ...]]) -> bool:

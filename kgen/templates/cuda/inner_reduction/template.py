@@ -224,7 +224,7 @@ def _shared(task: Task, online: Program, kept: int) -> list[tuple[str, tuple[int
 
 
 def space(task: Task) -> Space:
-    online, parted = _program(task)
+    online, concatenations = _program(task)
     cols, kept = online.cols, {}
     for softmax in ("online", "two_pass"):
         program, _ = _program(task, softmax == "two_pass")
@@ -253,7 +253,7 @@ def space(task: Task) -> Space:
         axes.append(Axis("row", ("registers", "reread") if fixed else ("reread",)))
     # Where rows lie side by side, a warp that takes more of them reads fewer sectors of memory in part.
     paired = online.strided and _pairs(online)
-    rows = (4, 2, 1) if paired else (2, 1, 4) if online.strided else (1,) if parted else (1, 2)
+    rows = (4, 2, 1) if paired else (2, 1, 4) if online.strided else (1,) if concatenations else (1, 2)
     axes += [Axis("rows", rows), *output_axis(task), *common.launch_axis(task)]
 
     fewest, most = (n * task.hardware.multiprocessors for n in BLOCKS_A_MULTIPROCESSOR)
@@ -386,12 +386,12 @@ def _slots(program: Program) -> int:
 def render(task: Task, params: Params) -> Rendering:
     several = one_pass(task.plan.program(task.kernel))
     two_passes = params.get(several) == "two_pass"
-    program, parted = _program(task, two_passes)
+    program, concatenations = _program(task, two_passes)
     plan = schedule(program, keep=params.get("row") == "registers")
     args = pointers(task, task.plan.program(task.kernel, two_passes=two_passes), params)
     shared = params.get("row") == "shared"
     ring = _ring(program, params, task.hardware, _through_ring(program, int(params["vec"]))) if shared else None
-    emitter = _Emitter(task, program, parted, plan, params, args, ring)
+    emitter = _Emitter(task, program, concatenations, plan, params, args, ring)
     body = emitter.body(plan)
     lanes, threads = _lanes(params), int(params["block"])
     rows_at_once, beside = threads * emitter.blocks // lanes * emitter.rows, _beside(program)
@@ -450,10 +450,10 @@ class _Emitter:
     """Spells the passes of one kernel. With several rows to a block, a row value is an array with one for each."""
 
     def __init__(
-        self, task: Task, program: Program, parts: tuple[Chosen, ...], plan: Schedule, params: Params, args: list[Argument], ring: _Ring | None
+        self, task: Task, program: Program, concatenations: tuple[Chosen, ...], plan: Schedule, params: Params, args: list[Argument], ring: _Ring | None
     ) -> None:
-        self.program, self.chosen, self.arguments, self.ring = program, parts, args, ring
-        self.sources = sources(args) | {one.load.tensor: f"{one.load.tensor}_part" for one in parts}
+        self.program, self.concatenations, self.arguments, self.ring = program, concatenations, args, ring
+        self.sources = sources(args) | {one.load.tensor: f"{one.load.tensor}_part" for one in concatenations}
         self.vec, self.rows, self.threads = int(params["vec"]), int(params["rows"]), int(params["block"])
         self.blocks, self.merge = int(params.get("blocks", 1)), str(params.get("merge", "one_block"))
         self.all_lanes = _lanes(params)
@@ -540,7 +540,7 @@ class _Emitter:
     def _own_parts(self) -> list[str]:
         """The operands of concatenations that hold the row."""
         lines = []
-        for one in self.chosen:
+        for one in self.concatenations:
             names, (*parts, last) = [self.sources[one.load.tensor], *one.numbers], one.parts
             lines += ["", f"// The operand of {one.load.name} that holds the row."]
             lines.append(f"const {DTYPES[one.load.dtype].memory}* {names[0]} = {self.sources[last.tensor]};")
