@@ -3,6 +3,8 @@
     sum_into_linear     sum(linear(x)) over the features becomes sum(x * w), with w the sum of the weight's rows
     product_to_sum      a product with one column becomes the sum of a row's elements times that column's
     diagonal_to_scale   diag(d) @ b scales the rows of b, and b @ diag(d) its columns
+    average_into_linear avg_pool1d(linear(x), k) becomes linear(x) with the average of each k rows of the weight
+    pool_to_reduction   max_pool1d(linear(x), k) becomes the largest of each k features, which the product's kernel takes
 
 Weights that are added up lose their signs. An infinity times each of them gives NaN in PyTorch where the signs differ, and an
 infinity times their sum gives none. So a sum of weights is kept as two weights: ``x * first + x * second``. They have one sign
@@ -15,7 +17,8 @@ from dataclasses import replace
 from typing import Sequence
 
 from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Operand, Tensor
-from kgen.compiler.source import rounded, widened
+from kgen.compiler.operators import OPS, Kind, is_view
+from kgen.compiler.source import reshape_call, rounded, widened
 
 _MATMULS = ("matmul", "mm", "mv")
 #: Weights in float64 with their signs and ones, to be added up together; and the two weights from such a sum.
@@ -162,3 +165,81 @@ def diagonal_to_scale(graph: OpGraph) -> OpGraph:
             graph = graph.with_nodes_for(node.name, (*nodes, product))
             break
     return graph
+
+
+def average_into_linear(graph: OpGraph) -> OpGraph:
+    """Average pooling of a linear layer's features in parts beside each other as a layer of averages, one for each part.
+
+    Its rows come in pairs, whose results are added up.
+    """
+    for node in graph.nodes:
+        size = _beside_each_other(graph, node) if node.op == "avg_pool1d" else 0
+        linear = _viewed_linear(graph, node) if size else None
+        if linear is None:
+            continue
+        x, weight, *bias = linear.inputs
+        count, columns = node.type.shape[-1], graph.type(weight).shape[1]
+        sums, pairs = graph.fresh(f"{linear.name}_part_sums"), graph.fresh(f"{linear.name}_averages")
+        parts = f"(part.double().reshape(-1, {size}, {columns}) for part in {{0}}.split({64 * size}))"
+        text = f"(torch.cat([{WEIGHTS_TO_SUM.format('rows')}.sum(2) for rows in {parts}], 1) / {size}).float()"
+        both = f"torch.stack(({', '.join(SUMMED_WEIGHTS)}), 1).flatten(0, 1)"
+        folded = [FoldedWeight(sums, Tensor((3, count, columns)), text, (weight,)), FoldedWeight(pairs, Tensor((2 * count, columns)), both, (sums,))]
+        if bias:
+            text = f"{{0}}.double().reshape(-1, {size}).mean(1).float()"
+            folded.append(FoldedWeight(graph.fresh(f"{linear.name}_bias_averages"), Tensor((count,)), text, tuple(bias)))
+        features = replace(linear.type, shape=(*linear.type.shape[:-1], 2 * count))
+        averages = Node(graph.fresh(f"{linear.name}_of_averages"), "linear", (x, pairs), features, "F.linear({0}, {1})")
+        view = _parts(graph, node, averages.name, replace(node.type, shape=(*node.type.shape[:-1], 2 * count)), 2)
+        total = _sum_of_terms(graph, node, view, False, [new.name for new in folded[2:]])
+        graph = graph.with_folded(*folded).with_nodes_for(node.name, [averages, *total])
+    return graph
+
+
+def pool_to_reduction(graph: OpGraph) -> OpGraph:
+    """Pooling of a linear layer's features in parts beside each other as the largest or the mean of each part."""
+    for node in graph.nodes:
+        size = _beside_each_other(graph, node)
+        if not size or not _behind_linear(graph, node):
+            continue
+        view = _parts(graph, node, node.inputs[0], graph.type(node.inputs[0]), size)
+        kind, last = "amax" if node.op == "max_pool1d" else "mean", len(view.type.shape) - 1
+        found = Node(node.name, kind, (view.name,), node.type, f"torch.{kind}({{0}}, {last})", (("dims", (last,)), ("keepdim", False)))
+        graph = graph.with_nodes_for(node.name, [view, found])
+    return graph
+
+
+def _beside_each_other(graph: OpGraph, node: Node) -> int:
+    """The elements of each part, where a node is a pool over parts beside each other that are all its operand has; else 0."""
+    if node.op not in ("max_pool1d", "avg_pool1d"):
+        return 0
+    (size,), source = node["taps"], graph.type(node.inputs[0])
+    whole = node["stride"] == (size,) and node["padding"] == (0,) and node["dilation"] == (1,) and source.shape[-1] % size == 0
+    return size if whole and not source.multiples[-1] and node["divisor"] in (None, size) else 0
+
+
+def _parts(graph: OpGraph, node: Node, source: str, type_: Tensor, size: int) -> Node:
+    """A view of a value of this type: parts of so many elements."""
+    parts = replace(type_, shape=(*type_.shape[:-1], type_.shape[-1] // size, size), multiples=(*type_.multiples, 0))
+    return Node(graph.fresh(f"{node.name}_parts"), "view", (source,), parts, reshape_call(parts))
+
+
+def _viewed_linear(graph: OpGraph, node: Node) -> Node | None:
+    """The layer of weights whose features a node reads along its last dimension, through views that nothing else reads."""
+    inner = graph.producer(node.inputs[0])
+    if inner is None or not graph.feeds_only(inner.name, node):
+        return None
+    if inner.op == "linear":
+        return inner if all(graph.is_weight(w) for w in inner.inputs[1:]) else None
+    if inner.op != "view":
+        return None
+    before = graph.type(inner.inputs[0])
+    return _viewed_linear(graph, inner) if (before.numel, before.shape[-1:]) == (inner.type.numel, inner.type.shape[-1:]) else None
+
+
+def _behind_linear(graph: OpGraph, node: Node) -> bool:
+    """Whether the node reads a linear layer, directly or through views and pointwise operators that nothing else reads."""
+    inner = graph.producer(node.inputs[0]) if node.inputs else None
+    if inner is None or not graph.feeds_only(inner.name, node):
+        return False
+    passes = is_view(inner) or (inner.op in OPS and OPS[inner.op].kind is Kind.POINTWISE)
+    return inner.op == "linear" or (passes and _behind_linear(graph, inner))

@@ -17,8 +17,8 @@
     merge_affine              scales and shifts for each feature after one another become one
     fold_batchnorm_into_linear, pull_scale_into_linear
                               scale and shift behind a linear layer go into its weight rows and bias
-    sum_into_linear, product_to_sum, diagonal_to_scale
-                              small products (:mod:`kgen.compiler.linear_rewrites`)
+    sum_into_linear, average_into_linear, product_to_sum, diagonal_to_scale, pool_to_reduction
+                              small products, and pools behind one (:mod:`kgen.compiler.linear_rewrites`)
     mean_into_convolution, average_into_convolution, affine_into_convolution, extreme_into_pool
                               small convolutions (:mod:`kgen.compiler.convolution_rewrites`)
     convolutions_channels_last
@@ -46,7 +46,7 @@ from kgen.compiler.convolution_rewrites import (
 )
 from kgen.compiler.dtypes import HALF, is_float
 from kgen.compiler.graph import FoldedWeight, Node, Operand, OpGraph, Tensor
-from kgen.compiler.linear_rewrites import diagonal_to_scale, product_to_sum, sum_into_linear
+from kgen.compiler.linear_rewrites import average_into_linear, diagonal_to_scale, pool_to_reduction, product_to_sum, sum_into_linear
 from kgen.compiler.operators import OPS, Kind, is_view
 from kgen.compiler.source import reshape_call, rounded, widened
 from kgen.compiler.view_rewrites import permute_behind, rows_in_order, views_in_one
@@ -405,8 +405,10 @@ REWRITES: dict[str, Rewrite] = {
         fold_batchnorm_into_linear,
         pull_scale_into_linear,
         sum_into_linear,
+        average_into_linear,
         product_to_sum,
         diagonal_to_scale,
+        pool_to_reduction,
         mean_into_convolution,
         average_into_convolution,
         affine_into_convolution,
@@ -444,7 +446,8 @@ PIPELINES = (
     (*_FIRST, "batchnorm_to_affine", "split_batchnorm", "group_norm_to_moments"),
     (*_FIRST, "merge_scalar_factors", "batchnorm_to_affine", "split_batchnorm", "merge_affine", "group_norm_to_moments"),
     _WHOLE,
-    (*_WHOLE, "sum_into_linear", "product_to_sum", "diagonal_to_scale"),
+    (*_WHOLE, "sum_into_linear", "average_into_linear", "product_to_sum", "diagonal_to_scale"),
+    (*_WHOLE, "pool_to_reduction"),
     (*_WHOLE, "split_norms"),
     (*_WHOLE, "extreme_into_pool"),
     ("reduce_images_first", *_WHOLE, "reduce_images_first"),
@@ -456,7 +459,7 @@ PIPELINES = (
 #: Rewrites for float32 alone. Most make new weights, which products of half types would round so that sums err more than
 #: PyTorch's.
 _FLOAT32_ONLY = frozenset({
-    "pull_scale_into_linear", "fold_batchnorm_into_linear", "diagonal_to_scale",
+    "pull_scale_into_linear", "fold_batchnorm_into_linear", "average_into_linear", "diagonal_to_scale",
     "mean_into_convolution", "average_into_convolution", "affine_into_convolution",
 })  # fmt: skip
 

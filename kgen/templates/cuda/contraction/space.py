@@ -224,6 +224,11 @@ _TILES: dict[str, dict[str, _Tile]] = {
 #: Of k, by promotion interval: in shorter float32 sums of positive products, PyTorch has less than half of the interval's error.
 _LEAST_K = {16: 1, 64: 96, 128: 512}
 
+#: Of k; from it on, terms may be rounded. That takes 2^-20 of each product (its root mean square), and PyTorch's sums of so many
+#: products lose 2^-18.
+_ROUNDED_K = 32768
+_WHOLE_TERMS, _ROUNDED_TERMS = "11+11", "9+10"  # bits of the high and the low term
+
 #: Of k; up to it, storing a tile of half types takes as long as multiplying, and a second block multiplies meanwhile.
 _SHORT_K = 1024
 
@@ -234,7 +239,8 @@ _WIDE_SPANS_US = 30.0  # microseconds to reduce spans of a tile 128x256, whose s
 _SPLITS_US = 4.0  # microseconds to add up splits of k in a kernel of its own
 _WHOLE_US = 6.0  # microseconds of a contraction of any size whose blocks split whole rows themselves
 _CACHE_BYTES_A_US = 45e3  # bytes a microsecond and multiprocessor from the L2 cache
-_SHARED_ROWS = 0.99  # of the time, where two blocks share the tiles of x
+_SHARED_TILES = 0.99  # of the time, where two blocks share the tiles of x, or small ones of w
+_ROUNDED_SHARE = 0.98  # of the time, since short factors take less of the power that bounds these kernels
 _MMA_SHARE = 0.65  # of the time of wgmma; with the factor of "slow", mma may be predicted to take 1.3 times as long
 _LIBRARY_PRODUCTS_A_US = 2.5e6  # float16 products that the library adds up, a microsecond and multiprocessor
 
@@ -253,6 +259,11 @@ def sums_leading_dimension(n: int) -> int:
 def terms_of(params: Params) -> int:
     """Float16 terms of each operand."""
     return 2 if params["products"] == 3 else 1
+
+
+def rounds_terms(params: Params) -> bool:
+    """Whether the terms have fewer bits than float16 has."""
+    return params.get("term_bits") == _ROUNDED_TERMS
 
 
 def slots_of(params: Params) -> int:
@@ -315,8 +326,8 @@ def space(task: Task) -> Space:
         "whole", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1,), swizzle_groups=(8, 16)
     )
     variants.append(whole)
-    first, *others = [_likeliest_first(axes, constraints, shape) for axes in variants]
-    others.append(_library_axes(shape))
+    first, *others = [_likeliest_first(_with_bits(axes, shape), constraints, shape) for axes in variants]
+    others.append(_with_bits(_library_axes(shape), shape))
     return Space(first, (*constraints, _slow(shape, constraints, (first, *others))), tuple(others))
 
 
@@ -341,6 +352,14 @@ def _axes(
         Axis("stages", stages),
         Axis("swizzle_group", swizzle_groups),
     )
+
+
+def _with_bits(axes: tuple[Axis, ...], shape: _Shape) -> tuple[Axis, ...]:
+    """The axes, with one for the bits of terms where these may be rounded: rows of inputs and of weights, which are long."""
+    if shape.k < _ROUNDED_K or shape.turned or not shape.weight:
+        return axes
+    rounded = (_ROUNDED_TERMS,) if axes[0].values == ("sm90",) else ()
+    return (*axes, Axis("term_bits", (_WHOLE_TERMS, *rounded)))
 
 
 def _library_axes(shape: _Shape) -> tuple[Axis, ...]:
@@ -444,8 +463,10 @@ class _Shape:
             adding_up += _SPLITS_US + 8 * splits * self.matrices * self.rows * self.cols / bandwidth
         multiplying = waves * steps * tile.step_us * int(params["products"]) / 3
         moved = self.matrices * self.cols * (2 * terms_of(params) * length + 4 * self.rows)
-        if int(params["multicast"]) > 1 and self.one_row_of_tiles(params):
-            multiplying *= _SHARED_ROWS
+        if int(params["multicast"]) > 1 and (self.one_row_of_tiles(params) or tile.cols < 256):
+            multiplying *= _SHARED_TILES
+        if rounds_terms(params):
+            multiplying *= _ROUNDED_SHARE
         alone = isinstance(tile, _WarpgroupTile) and tile.blocks == 1 and not tile.apart
         if alone and (terms_of(params) == 2 or self.span) and self.k <= _SHORT_K:
             multiplying += 4 * self.matrices * self.rows * self.cols / bandwidth  # the warpgroups store at the same time
@@ -557,6 +578,11 @@ def _library_constraints(shape: _Shape) -> tuple[Constraint, ...]:
     )
 
 
+def _may_share(params: Params, k: int) -> bool:
+    """Whether the tiles are those that pay for sharing where there are many rows of them."""
+    return params["tile"] == "128x256" or (params["tile"] == "128x128" and params["variant"] == "sm90" and k <= _SHORT_K)
+
+
 def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
     rows, cols = shape.rows, shape.cols
 
@@ -578,6 +604,11 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             "registers",
             "sums of 256 columns leave no registers for accumulators of their own for the small products",
             lambda p: p["promotion_interval"] != 128 or p["tile"] != "128x256",
+        ),
+        Constraint(
+            "rounded_terms",
+            "one product has one term, which is not rounded",
+            lambda p: not rounds_terms(p) or p["products"] == 3,
         ),
         Constraint(
             "short_sums",
@@ -673,8 +704,8 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "multicast_of_full_chips",
-            "only with a chip full of the largest tiles is sharing those of w faster than anything else",
-            lambda p: p["multicast"] == 1 or shape.one_row_of_tiles(p) or (p["tile"] == "128x256" and shape.tiles(p) >= shape.at_once(p)),
+            "only with a chip full of the largest tiles, or of those for short sums, is sharing those of w faster than anything else",
+            lambda p: p["multicast"] == 1 or shape.one_row_of_tiles(p) or (_may_share(p, shape.k) and shape.tiles(p) >= shape.at_once(p)),
         ),
         Constraint(
             "multicast_along_columns",

@@ -34,6 +34,7 @@ from kgen.templates.cuda.contraction.space import (
     lacks,
     leading_dimension,
     partials_of,
+    rounds_terms,
     shared_operand,
     slots_of,
     space,
@@ -54,6 +55,7 @@ PARAMETERS = {
     "multicast": "blocks that a tile of the right operand, or of a left one without a second row of tiles, is loaded for at once",
     "stages": "tiles that are loaded ahead",
     "swizzle_group": "tiles of rows that blocks take together, for the L2 cache",
+    "term_bits": "bits of the significands of the two float16 terms of an element",
 }
 
 #: Of the splitting kernel: the longest row, in elements, for threads with so many groups of eight columns each. Longer rows
@@ -145,7 +147,7 @@ def render(task: Task, params: Params) -> Rendering:
         "x": operands.x.name,
         "weight": operands.right.name,
         "balanced": operands.balanced,
-        "split": _split(k, ld, terms, operands.balanced),
+        "split": _split(k, ld, terms, operands.balanced, rounds_terms(params)),
         "split_columns": _split_columns(task, k, ld, terms, operands.balanced),
         "turned": of.turned,
         "columns_of_weight": of.transposed and not operands.prepared,
@@ -244,6 +246,7 @@ class _Operands:
         filled = Filled(f"{task.kernel.name}_split_weight", w_rows, turned)
         name = f"{of.weight}_{'split' if terms == 2 else 'rounded'}"
         name += f"_{ld}" if params["variant"] == "library" else ""  # kernels of a file may share the terms of a weight
+        name += "_short" if rounds_terms(params) else ""
         prepared = Argument(name, "prepared", of.weight, str(w_rows * row + w_rows), filled=filled)
         if params["variant"] == "whole":
             needed = [moments] if program.moments_of else [repaired] if _repairs_apart(program) else []
@@ -269,12 +272,13 @@ def _lacks_terms(program: Program) -> bool:
     return len(indices) > 1 and of.transposed and not of.turned and of.group is None and of.k <= LONGEST_ROW
 
 
-def _split(k: int, ld: int, terms: int, balanced: bool) -> str:
+def _split(k: int, ld: int, terms: int, balanced: bool, rounded: bool) -> str:
     """The call that splits rows of this length."""
     for longest, threads, groups in _SPLITS:
         if ld <= longest:
-            return f"split_rows<{k}, {ld}, {threads}, {groups}, {terms}{', true' if balanced else ''}>"
-    return f"split_long_rows<{k}, {ld}, 1024, {terms}>"
+            choices = ", false, true" if rounded else ", true" if balanced else ""
+            return f"split_rows<{k}, {ld}, {threads}, {groups}, {terms}{choices}>"
+    return f"split_long_rows<{k}, {ld}, 1024, {terms}{', true' if rounded else ''}>"
 
 
 def _split_columns(task: Task, k: int, ld: int, terms: int, balanced: bool) -> str:
@@ -291,6 +295,8 @@ def _epilogue(program: Program, args: list[Argument], most: int, streams: bool) 
     """
     plan, read_from = _in_place(program), sources(args)
     vec = _vector(program, [s for s in program.stores if s.level == ELEMENT])
+    if program.span and program.contraction.dtype not in HALF:
+        vec = min(vec, 2)  # where each column takes many instructions, an exchange costs more than narrow stores
     passes, columns = [], []
     for of in plan.passes:
         first = [x for x in _columns(of) if x not in columns]  # a pass that computes values again has some of them

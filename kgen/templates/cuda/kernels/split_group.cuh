@@ -1,4 +1,6 @@
 // Scales eight elements by 2^exponent, in two steps where that is beyond float32, and splits each into two float16 terms.
+// These have 11 bits each, or 9 and 10 where they are ROUNDED.
+template <bool ROUNDED = false>
 __device__ __forceinline__ void split_group(const float (&v)[8], const int exponent, __half2 (&high)[4], __half2 (&low)[4]) {
     const float first = power_of_two(min(exponent, 100));
     float scaled[8];
@@ -12,7 +14,9 @@ __device__ __forceinline__ void split_group(const float (&v)[8], const int expon
     #pragma unroll
     for (int j = 0; j < 4; ++j) {
         high[j] = __floats2half2_rn(scaled[2 * j], scaled[2 * j + 1]);
+        if constexpr (ROUNDED) high[j] = rounded_to<9>(high[j]);
         const float2 taken = __half22float2(high[j]);
         low[j] = __floats2half2_rn(scaled[2 * j] - taken.x, scaled[2 * j + 1] - taken.y);
+        if constexpr (ROUNDED) low[j] = rounded_to<10>(low[j]);
     }
 }

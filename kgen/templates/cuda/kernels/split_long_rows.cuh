@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(THREADS) largest_kernel(const float* in, unsig
     if (threadIdx.x == 0) atomicMax(largest + row, of_block);
 }
 
-template <int COLS, int LD, int THREADS, int TERMS>
+template <int COLS, int LD, int THREADS, int TERMS, bool ROUNDED>
 __global__ void __launch_bounds__(THREADS) split_long_kernel(
     const float* in, __half* __restrict__ terms, const int* exponents, const long long rows, const int parts
 ) {
@@ -38,11 +38,11 @@ __global__ void __launch_bounds__(THREADS) split_long_kernel(
         load_group<COLS, THREADS>(v, in + row * COLS, group, threadIdx.x);
         #pragma unroll
         for (int j = 0; j < 8; ++j) v[j] = exponent == NOT_FINITE ? 0.0f : v[j];
-        store_terms<COLS, LD, THREADS, TERMS>(high, high + rows * LD, group, threadIdx.x, v, exponent == NOT_FINITE ? 0 : exponent);
+        store_terms<COLS, LD, THREADS, TERMS, ROUNDED>(high, high + rows * LD, group, threadIdx.x, v, exponent == NOT_FINITE ? 0 : exponent);
     }
 }
 
-template <int COLS, int LD, int THREADS, int TERMS>
+template <int COLS, int LD, int THREADS, int TERMS, bool ROUNDED = false>
 static void split_long_rows(const float* in, __half* terms, int* exponents, const long long rows, const cudaStream_t stream) {
     constexpr int GROUPS = (LD + THREADS * 8 - 1) / (THREADS * 8), BLOCKS = 1024;  // some rounds of any chip
     const int parts = rows >= BLOCKS ? 1 : BLOCKS / static_cast<int>(rows) < GROUPS ? BLOCKS / static_cast<int>(rows) : GROUPS;
@@ -50,5 +50,5 @@ static void split_long_rows(const float* in, __half* terms, int* exponents, cons
     cudaMemsetAsync(exponents, 0, rows * sizeof(int), stream);
     launch_early(largest_kernel<COLS, THREADS>, {blocks, THREADS}, stream, in, reinterpret_cast<unsigned*>(exponents), parts);
     make_exponents(exponents, rows, stream);
-    launch_early(split_long_kernel<COLS, LD, THREADS, TERMS>, {blocks, THREADS}, stream, in, terms, exponents, rows, parts);
+    launch_early(split_long_kernel<COLS, LD, THREADS, TERMS, ROUNDED>, {blocks, THREADS}, stream, in, terms, exponents, rows, parts);
 }

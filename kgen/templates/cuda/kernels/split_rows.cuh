@@ -7,7 +7,7 @@
 //
 // A block takes a row and keeps it in registers, eight columns of each group to a thread. Columns of a BALANCED matrix are
 // multiplied by their `powers` first.
-template <int COLS, int LD, int THREADS, int GROUPS, int TERMS, bool BALANCED>
+template <int COLS, int LD, int THREADS, int GROUPS, int TERMS, bool BALANCED, bool ROUNDED>
 __global__ void __launch_bounds__(THREADS) split_kernel(
     const float* in, __half* __restrict__ terms, int* __restrict__ exponents, const long long rows, const float* powers
 ) {
@@ -38,14 +38,14 @@ __global__ void __launch_bounds__(THREADS) split_kernel(
     for (int g = 0; g < GROUPS; ++g) {
         #pragma unroll
         for (int j = 0; j < 8; ++j) v[g][j] = exponent == NOT_FINITE ? 0.0f : v[g][j];
-        store_terms<COLS, LD, THREADS, TERMS>(high, high + rows * LD, g, threadIdx.x, v[g], exponent == NOT_FINITE ? 0 : exponent);
+        store_terms<COLS, LD, THREADS, TERMS, ROUNDED>(high, high + rows * LD, g, threadIdx.x, v[g], exponent == NOT_FINITE ? 0 : exponent);
     }
 }
 
-template <int COLS, int LD, int THREADS, int GROUPS, int TERMS, bool BALANCED = false>
+template <int COLS, int LD, int THREADS, int GROUPS, int TERMS, bool BALANCED = false, bool ROUNDED = false>
 static void split_rows(
     const float* in, __half* terms, int* exponents, const long long rows, const cudaStream_t stream, const float* powers = nullptr
 ) {
     const Shape shape = {dim3(static_cast<unsigned>(rows)), THREADS};
-    launch_early(split_kernel<COLS, LD, THREADS, GROUPS, TERMS, BALANCED>, shape, stream, in, terms, exponents, rows, powers);
+    launch_early(split_kernel<COLS, LD, THREADS, GROUPS, TERMS, BALANCED, ROUNDED>, shape, stream, in, terms, exponents, rows, powers);
 }
