@@ -1,7 +1,9 @@
-// A pair of float16 with BITS bits of each significand, of 11: rounded, ties away from zero.
+// A float32 rounded to BITS bits of its significand, to even where it lies between two. Ties would come often if it were rounded
+// twice, and away from zero they would add up.
 template <int BITS>
-__device__ __forceinline__ __half2 rounded_to(const __half2 pair) {
-    constexpr uint32_t BOTH = 0x00010001, UNIT = 1u << (11 - BITS);
-    const uint32_t bits = (*reinterpret_cast<const uint32_t*>(&pair) + BOTH * (UNIT / 2)) & ~(BOTH * (UNIT - 1));
-    return *reinterpret_cast<const __half2*>(&bits);
+__device__ __forceinline__ float rounded_to(const float value) {
+    if constexpr (BITS == 24) return value;
+    constexpr uint32_t UNIT = 1u << (24 - BITS);
+    const uint32_t bits = __float_as_uint(value);
+    return __uint_as_float((bits + UNIT / 2 - 1 + (bits / UNIT & 1)) & ~(UNIT - 1));
 }

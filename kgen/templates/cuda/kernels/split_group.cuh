@@ -11,12 +11,11 @@ __device__ __forceinline__ void split_group(const float (&v)[8], const int expon
         #pragma unroll
         for (int j = 0; j < 8; ++j) scaled[j] *= second;
     }
+    constexpr int HIGH = ROUNDED ? 9 : 24, LOW = ROUNDED ? 10 : 24;
     #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-        high[j] = __floats2half2_rn(scaled[2 * j], scaled[2 * j + 1]);
-        if constexpr (ROUNDED) high[j] = rounded_to<9>(high[j]);
-        const float2 taken = __half22float2(high[j]);
-        low[j] = __floats2half2_rn(scaled[2 * j] - taken.x, scaled[2 * j + 1] - taken.y);
-        if constexpr (ROUNDED) low[j] = rounded_to<10>(low[j]);
+    for (int j = 0; j < 8; j += 2) {
+        high[j / 2] = __floats2half2_rn(rounded_to<HIGH>(scaled[j]), rounded_to<HIGH>(scaled[j + 1]));
+        const float2 taken = __half22float2(high[j / 2]);
+        low[j / 2] = __floats2half2_rn(rounded_to<LOW>(scaled[j] - taken.x), rounded_to<LOW>(scaled[j + 1] - taken.y));
     }
 }
