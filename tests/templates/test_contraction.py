@@ -302,6 +302,20 @@ def test_tiles_of_w_are_shared_where_large_tiles_fill_the_chip() -> None:
     assert values(contraction_space(bare(16384, 4096, 4096, "sm_80")), "multicast") == {1}
 
 
+def test_small_tiles_of_w_are_shared_where_sums_are_short() -> None:
+    assert {p["tile"] for p in own(bare(32768, 1024, 4096)) if p["multicast"] == 2} == {"128x256", "128x128"}
+
+
+def test_terms_of_weights_may_be_rounded_where_sums_are_long() -> None:
+    of = bare(128, 32768, 8192)
+    assert own(of)[0]["term_bits"] == "10+9"
+    assert {(p["variant"], p["term_bits"]) for p in own(of)} == {("sm90", "10+9"), ("sm90", "11+11"), ("sm80", "11+11")}
+    text = candidate(of, term_bits="10+9").source
+    assert text.count("split_rows<32768, 32768, 1024, 4, 2, false, true>(") == 2 and "linear_weight_split_short" in text
+    assert "split_long_rows<40000, 40000, 1024, 2, true>" in candidate(bare(128, 40000, 8192), term_bits="10+9").source
+    assert not any("term_bits" in p for other in (bare(128, 16384, 8192), of_inputs(128, 32768, 8192)) for p in own(other))
+
+
 def test_blocks_that_share_tiles_of_w_wait_for_each_other() -> None:
     text = candidate(bare(16384, 4096, 4096), multicast=2).source
     assert "barrier_init(empty + 8 * i, 16);" in text and "LD, 64))" in text and text.count("cluster_sync();") == 2

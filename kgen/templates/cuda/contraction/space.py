@@ -224,10 +224,10 @@ _TILES: dict[str, dict[str, _Tile]] = {
 #: Of k, by promotion interval: in shorter float32 sums of positive products, PyTorch has less than half of the interval's error.
 _LEAST_K = {16: 1, 64: 96, 128: 512}
 
-#: Of k; from it on, terms may be rounded. That takes 2^-20 of each product (its root mean square), and PyTorch's sums of so many
-#: products lose 2^-18.
+#: Of k; from it on, terms may be rounded. That takes 2^-21 of each product (root mean square), and 2^-18.5 in the worst case.
+#: PyTorch's sums of so many products lose 2^-18.2.
 _ROUNDED_K = 32768
-_WHOLE_TERMS, _ROUNDED_TERMS = "11+11", "9+10"  # bits of the high and the low term
+_WHOLE_TERMS, _ROUNDED_TERMS = "11+11", "10+9"  # bits of the high and the low term
 
 #: Of k; up to it, storing a tile of half types takes as long as multiplying, and a second block multiplies meanwhile.
 _SHORT_K = 1024
@@ -295,6 +295,11 @@ def tile_of(params: Params) -> _Tile:
 def groups_of(params: Params) -> int:
     """Groups of eight columns of a result that a thread has registers to finish at once, at most."""
     return 8 if params["variant"] == "sm90" and tile_of(params).blocks > 1 else 16
+
+
+def exchanges_for_spans(params: Params) -> bool:
+    """Whether lanes exchange sums before they reduce spans: a warpgroup with both halves of a tile lacks registers for columns."""
+    return params["variant"] == "sm90" and tile_of(params).apart
 
 
 def lacks(hardware: Hardware) -> str:

@@ -30,6 +30,7 @@ from kgen.templates.cuda.contraction.space import (
     LONGEST_ROW,
     WIDEST_SPAN,
     arithmetic,
+    exchanges_for_spans,
     groups_of,
     lacks,
     leading_dimension,
@@ -165,7 +166,7 @@ def render(task: Task, params: Params) -> Rendering:
         "sum": of.name,
         "epilogue": ", ".join(_words(task)),
         "split_parameters": before and signature(before.arguments)["launcher_parameters"],
-        **_epilogue(program, args, groups_of(params), common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n)),
+        **_epilogue(program, args, _widest(program, params), groups_of(params), common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n)),
         **moments,
         **signature([*args, *finishing]),
     }
@@ -287,16 +288,21 @@ def _split_columns(task: Task, k: int, ld: int, terms: int, balanced: bool) -> s
     return f"{name}<{k}, {ld}, {terms}{', true' if balanced else ''}>"
 
 
-def _epilogue(program: Program, args: list[Argument], most: int, streams: bool) -> dict[str, object]:
-    """The context of the epilogue: it finishes ``vec`` neighbouring columns at a time, ``width`` of a lane's places.
+def _widest(program: Program, params: Params) -> int:
+    """Neighbouring columns that a lane finishes, at most: two where it reduces spans, since each takes many instructions there, and
+    an exchange costs more than narrow stores."""
+    narrow = program.span > 0 and program.contraction.dtype not in HALF and not exchanges_for_spans(params)
+    return 2 if narrow else _STRIP_COLS
+
+
+def _epilogue(program: Program, args: list[Argument], widest: int, most: int, streams: bool) -> dict[str, object]:
+    """The context of the epilogue: it finishes ``vec`` neighbouring columns at a time, no more than ``widest``, ``width`` of a lane's places.
 
     A thread has registers for no more than ``most`` groups of eight columns at once. It ``streams`` results past the cache where
     they are most of what is moved; elsewhere the registers are worth more. Each reduction of spans begins another pass.
     """
     plan, read_from = _in_place(program), sources(args)
-    vec = _vector(program, [s for s in program.stores if s.level == ELEMENT])
-    if program.span and program.contraction.dtype not in HALF:
-        vec = min(vec, 2)  # where each column takes many instructions, an exchange costs more than narrow stores
+    vec = min(widest, _vector(program, [s for s in program.stores if s.level == ELEMENT]))
     passes, columns = [], []
     for of in plan.passes:
         first = [x for x in _columns(of) if x not in columns]  # a pass that computes values again has some of them
