@@ -289,8 +289,10 @@ def _split_columns(task: Task, k: int, ld: int, terms: int, balanced: bool) -> s
 
 
 def _widest(program: Program, params: Params) -> int:
-    """Neighbouring columns that a lane finishes, at most: two where it reduces spans, since each takes many instructions there, and
-    an exchange costs more than narrow stores."""
+    """Neighbouring columns that a lane finishes, at most: two where it reduces spans.
+
+    Their reductions take so many instructions that an exchange before them costs more than narrow stores.
+    """
     narrow = program.span > 0 and program.contraction.dtype not in HALF and not exchanges_for_spans(params)
     return 2 if narrow else _STRIP_COLS
 
