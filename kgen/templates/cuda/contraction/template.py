@@ -298,9 +298,9 @@ def _widest(program: Program, params: Params) -> int:
 
 
 def _epilogue(program: Program, args: list[Argument], widest: int, most: int, streams: bool) -> dict[str, object]:
-    """The context of the epilogue: it finishes ``vec`` neighbouring columns at a time, no more than ``widest``, ``width`` of a lane's places.
+    """The context of the epilogue: it finishes ``vec`` neighbouring columns at a time, ``width`` of a lane's places.
 
-    A thread has registers for no more than ``most`` groups of eight columns at once. It ``streams`` results past the cache where
+    These are ``widest`` at most. A thread has registers for no more than ``most`` groups of eight columns at once. It ``streams`` results past the cache where
     they are most of what is moved; elsewhere the registers are worth more. Each reduction of spans begins another pass.
     """
     plan, read_from = _in_place(program), sources(args)
