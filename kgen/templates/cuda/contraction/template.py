@@ -300,8 +300,9 @@ def _widest(program: Program, params: Params) -> int:
 def _epilogue(program: Program, args: list[Argument], widest: int, most: int, streams: bool) -> dict[str, object]:
     """The context of the epilogue: it finishes ``vec`` neighbouring columns at a time, ``width`` of a lane's places.
 
-    These are ``widest`` at most. A thread has registers for no more than ``most`` groups of eight columns at once. It ``streams`` results past the cache where
-    they are most of what is moved; elsewhere the registers are worth more. Each reduction of spans begins another pass.
+    These are ``widest`` at most. A thread has registers for no more than ``most`` groups of eight columns at once. It ``streams``
+    results past the cache where they are most of what is moved; elsewhere the registers are worth more. Each reduction of spans
+    begins another pass.
     """
     plan, read_from = _in_place(program), sources(args)
     vec = min(widest, _vector(program, [s for s in program.stores if s.level == ELEMENT]))
