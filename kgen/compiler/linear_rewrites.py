@@ -196,22 +196,20 @@ def average_into_linear(graph: OpGraph) -> OpGraph:
 
 
 def pool_to_reduction(graph: OpGraph) -> OpGraph:
-    """Pooling of a linear layer's features in parts beside each other as the largest or the mean of each part."""
+    """Max pooling of a linear layer's features in parts beside each other as the largest of each part."""
     for node in graph.nodes:
-        size = _beside_each_other(graph, node)
+        size = _beside_each_other(graph, node) if node.op == "max_pool1d" else 0
         if not size or not _behind_linear(graph, node):
             continue
         view = _parts(graph, node, node.inputs[0], graph.type(node.inputs[0]), size)
-        kind, last = "amax" if node.op == "max_pool1d" else "mean", len(view.type.shape) - 1
-        found = Node(node.name, kind, (view.name,), node.type, f"torch.{kind}({{0}}, {last})", (("dims", (last,)), ("keepdim", False)))
+        last = len(view.type.shape) - 1
+        found = Node(node.name, "amax", (view.name,), node.type, f"torch.amax({{0}}, {last})", (("dims", (last,)), ("keepdim", False)))
         graph = graph.with_nodes_for(node.name, [view, found])
     return graph
 
 
 def _beside_each_other(graph: OpGraph, node: Node) -> int:
-    """The elements of each part, where a node is a pool over parts beside each other that are all its operand has; else 0."""
-    if node.op not in ("max_pool1d", "avg_pool1d"):
-        return 0
+    """The elements of each part, where a pool takes parts beside each other that are all its operand has; else 0."""
     (size,), source = node["taps"], graph.type(node.inputs[0])
     whole = node["stride"] == (size,) and node["padding"] == (0,) and node["dilation"] == (1,) and source.shape[-1] % size == 0
     return size if whole and not source.multiples[-1] and node["divisor"] in (None, size) else 0
