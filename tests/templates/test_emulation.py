@@ -120,7 +120,7 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
             {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "sm90", "tile": "64x256", "cluster": 1}]),
     "bfloat16, tiles of columns for two blocks": (
         ("return x @ y", "", "torch.randn(1504, 72).bfloat16(), torch.randn(72, 2904).bfloat16()", "x, y"), "contraction", [
-            {"variant": "sm90", "multicast": 2, "tile": "128x256"}]),
+            {"variant": "sm90", "multicast": 2, "tile": "128x256"}, {"variant": "sm90", "multicast": 2, "tile": "128x128"}]),
     "bfloat16, tiles of rows for two blocks": (
         ("return x.mT @ y", "", "torch.randn(72, 104).bfloat16(), torch.randn(72, 25600).bfloat16()", "x, y"), "contraction", [
             {"variant": "sm90", "multicast": 2, "tile": "128x256"}]),

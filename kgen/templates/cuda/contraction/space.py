@@ -583,13 +583,9 @@ def _library_constraints(shape: _Shape) -> tuple[Constraint, ...]:
     )
 
 
-def _may_share(params: Params, k: int) -> bool:
-    """Whether the tiles are those that pay for sharing where there are many rows of them."""
-    return params["tile"] == "128x256" or (params["tile"] == "128x128" and params["variant"] == "sm90" and k <= _SHORT_K)
-
-
 def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
     rows, cols = shape.rows, shape.cols
+    shared = ("128x256", "128x128") if shape.k <= _SHORT_K else ("128x256",)  # tiles, where there are many rows of them
 
     def splits(p: Params) -> int:
         return int(p["splits"]) * int(p["cluster"])
@@ -710,7 +706,7 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         Constraint(
             "multicast_of_full_chips",
             "only with a chip full of the largest tiles, or of those for short sums, is sharing those of w faster than anything else",
-            lambda p: p["multicast"] == 1 or shape.one_row_of_tiles(p) or (_may_share(p, shape.k) and shape.tiles(p) >= shape.at_once(p)),
+            lambda p: p["multicast"] == 1 or shape.one_row_of_tiles(p) or (p["tile"] in shared and shape.tiles(p) >= shape.at_once(p)),
         ),
         Constraint(
             "multicast_along_columns",
