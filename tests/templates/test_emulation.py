@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,13 +13,14 @@ from typing import Any
 import emulate
 import pytest
 import torch
-from emulated import Device, EmulationError
+from emulated import Device, EmulationError, build, room
 from models import design, made, source
 
 from kgen.candidate import Candidate, Params
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import for_arch
 from kgen.problem import LoadedProblem, Problem, load
+from kgen.templates.render import translation_unit
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 
@@ -329,6 +331,70 @@ def test_moments_of_a_column_that_is_not_finite_are_nan(device: Device, combine:
     special_columns = torch.arange(13) == 3
     assert torch.equal(device.run(model, [x]).isnan(), special_columns.expand(72, 13))
     assert torch.equal(model.norm.running_var.isnan(), special_columns)
+
+
+#: 64 rows of a by 128 rows of b over 64 of k. Rows of a go from swizzled lines to registers, as do those that TMA brings.
+_ROWS_IN_REGISTERS = """
+constexpr int TURNED = 0;  // whether rows of b are columns in memory
+
+__global__ void __launch_bounds__(128, 1) product_kernel(const __half* a, const __half* b, float* y) {
+    __shared__ alignas(1024) __half a_lines[64 * 64];
+    __shared__ alignas(1024) __half b_lines[128 * 64];
+    const auto put = [&](__half* lines, const int line, const int i, const __half value) {
+        lines[line * 64 + ((i / 8 ^ line % 8) * 8 + i % 8)] = value;
+    };
+    for (int i = threadIdx.x; i < 64 * 64; i += 128) put(a_lines, i / 64, i % 64, a[i]);
+    for (int i = threadIdx.x; i < 128 * 64; i += 128) {
+        if constexpr (TURNED) put(b_lines, i % 128 / 64 * 64 + i / 128, i % 64, b[i]);
+        else put(b_lines, i / 64, i % 64, b[i]);
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
+    const uint32_t from = shared_address(a_lines) + row * 128 + ((lane / 16 ^ row % 8) << 4);
+    uint32_t rows[4][4];
+    for (int k = 0; k < 4; ++k) load_matrices(rows[k], from ^ (k * 32));
+    const uint64_t b_rows = TURNED ? turned_descriptor(shared_address(b_lines)) : operand_descriptor(shared_address(b_lines));
+    float sums[64];
+    wgmma_fence();
+    for (int k = 0; k < 4; ++k) wgmma_from_registers<TURNED>(sums, rows[k], b_rows + k * (TURNED ? 128 : 2), k == 0);
+    wgmma_commit();
+    wgmma_wait<0>();
+    for (int i = 0; i < 64; ++i) {
+        y[(threadIdx.x / 32 * 16 + lane / 4 + i % 4 / 2 * 8) * 128 + i / 4 * 8 + lane % 4 * 2 + i % 2] = sums[i];
+    }
+}
+
+extern "C" int product(const __half* a, const __half* b, float* y) {
+    product_kernel<<<1, 128, 0, nullptr>>>(a, b, y);
+    return cudaGetLastError();
+}
+"""
+
+
+def product_of_rows_in_registers(device: Device, turned: int, text: str = _ROWS_IN_REGISTERS) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the kernel must give, and what it gives. Its numbers are small, so that no order of sums changes a bit."""
+    torch.manual_seed(0)
+    a, b, y = room((64, 64), torch.half), room((64, 128) if turned else (128, 64), torch.half), room((64, 128), torch.float)
+    for operand in (a, b):
+        operand.copy_(torch.randint(-9, 10, operand.shape))
+    made = translation_unit([text.replace("TURNED = 0", f"TURNED = {turned}")], "cuda")
+    library = ctypes.CDLL(str(build(device.folder, made, ["-gencode=arch=compute_90a,code=sm_90a"])))
+    assert library.product(*(ctypes.c_void_p(x.data_ptr()) for x in (a, b, y))) == 0 and not device._message()
+    return a.float() @ (b if turned else b.T).float(), y
+
+
+@pytest.mark.parametrize("turned", [0, 1])
+def test_rows_in_registers_are_multiplied(device: Device, turned: int) -> None:
+    exact, found = product_of_rows_in_registers(device, turned)
+    assert found.equal(exact)
+
+
+def test_rows_in_registers_belong_to_the_products_until_they_end(device: Device) -> None:
+    early = "wgmma_commit();\n    load_matrices(rows[3], from);"
+    exact, found = product_of_rows_in_registers(device, 0, _ROWS_IN_REGISTERS.replace("wgmma_commit();", early))
+    assert not found.equal(exact)
 
 
 _SIZES = """

@@ -273,6 +273,7 @@ struct Products {  // of a warpgroup: 64 rows of a by `cols` rows of b over 16 o
     int cols;
     bool accumulate, bfloat16, turned_a, turned_b;
     float* sums;
+    const uint32_t* rows = nullptr;  // of a, four words in registers; nullptr: in shared memory
 };
 void start_products(const Products& products);
 void wgmma_fence_sync_aligned();
@@ -282,17 +283,23 @@ void wgmma_wait_group_sync_aligned(int pending);
 template <int COLS, typename... Operands>
 void products(const bool bfloat16, Operands&... operands) {
     constexpr int SUMS = COLS / 2;  // of a thread
+    constexpr bool IN_REGISTERS = sizeof...(Operands) == SUMS + 9;  // a: four words in place of a descriptor, and no choice to turn it
+    constexpr int B = IN_REGISTERS ? 4 : 1;
     float* sums[SUMS];
-    uint64_t rest[7];
+    const void* places[9];
+    uint64_t rest[9];
     int count = 0;
     const auto take = [&](auto& operand) {
         if constexpr (std::is_same_v<std::remove_reference_t<decltype(operand)>, float>) sums[count++] = &operand;
-        else rest[count++ - SUMS] = operand;
+        else places[count - SUMS] = &operand, rest[count++ - SUMS] = operand;
     };
     (take(operands), ...);
     for (int i = 1; i < SUMS; ++i) if (sums[i] != sums[0] + i) fail("wgmma: the accumulators are not in the order of an array");
-    if (rest[3] != 1 || rest[4] != 1) fail("wgmma: scaled operands are not emulated");
-    start_products({rest[0], rest[1], COLS, rest[2] != 0, bfloat16, rest[5] != 0, rest[6] != 0, sums[0]});
+    const uint32_t* const rows = IN_REGISTERS ? static_cast<const uint32_t*>(places[0]) : nullptr;
+    if (rows) for (int i = 1; i < 4; ++i) if (places[i] != rows + i) fail("wgmma: the rows in registers are not in the order of an array");
+    if (rest[B + 2] != 1 || rest[B + 3] != 1) fail("wgmma: scaled operands are not emulated");
+    const bool turned_a = !IN_REGISTERS && rest[B + 4], turned_b = rest[IN_REGISTERS ? B + 4 : B + 5];
+    start_products({IN_REGISTERS ? 0 : rest[0], rest[B], COLS, rest[B + 1] != 0, bfloat16, turned_a, turned_b, sums[0], rows});
 }
 template <typename... Operands>
 void wgmma_mma_async_sync_aligned_m64n128k16_f32_f16_f16(Operands&&... operands) { products<128>(false, operands...); }

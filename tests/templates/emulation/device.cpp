@@ -6,7 +6,7 @@
 //     memory        shared memory begins as NaN; accesses beyond its end, and beyond tensors (emulated.py), meet a guard page
 //     copies        (cp.async, TMA) poison their place when they are issued, and arrive as late as they may: cp.async at the wait,
 //                   TMA, the newest first, when no thread can go on
-//     products      (wgmma) poison their accumulators when they are issued, and read their operands at the wait
+//     products      (wgmma) poison their accumulators when they are issued, and read their operands, registers too, at the wait
 //     launches      a kernel that is launched early begins before the one in front of it, which runs at griddepcontrol.wait
 //     barriers      too many arrivals, barriers that nobody made, and a deadlock end the launch with a message
 //
@@ -79,7 +79,11 @@ struct NamedBarrier { int arrived = 0, expected = 0; unsigned phase = 0; };
 
 // Products of a warpgroup on their way, and the accumulators that are theirs meanwhile.
 struct Pipe {
-    struct Issued { ptx::Products products; float* key; };
+    struct Issued {
+        ptx::Products products;
+        float* key;
+        std::vector<const uint32_t*> rows;  // where each lane has its rows of a, if they are in registers
+    };
     std::map<float*, std::vector<float>> held;  // the values, 64 rows of 128, by where the first lane has them
     std::map<float*, std::vector<float*>> places;  // and where all lanes do
     std::vector<Issued> open;
@@ -574,13 +578,31 @@ void add_products(const double* a, const double (&b)[K][N], float* sums) {
     for (int n = 0; n < N; ++n) sums[n] = static_cast<float>(as_bits<double>(as_bits<uint64_t>(total[n] / scale[n]) & ~0x1fffffffull));
 }
 
+// 64 rows of a, 16 of k: in shared memory, or in registers. Lane l of warp w has rows 16 w + l / 4 and 8 below, of each k
+// 2 (l % 4) and the next one: the first row's word, the second row's, then theirs 8 of k on.
+void read_rows(Block& block, const Pipe::Issued& issued, double (&to)[64][16]) {
+    const ptx::Products& products = issued.products;
+    if (issued.rows.empty()) {
+        const Matrix matrix(products.a, products.turned_a);
+        for (int m = 0; m < 64; ++m) read_row(block, matrix, m, products.bfloat16, to[m], 1);
+        return;
+    }
+    for (int lane = 0; lane < WARPGROUP; ++lane) {
+        for (int i = 0; i < 8; ++i) {
+            const int row = lane / WARP * 16 + lane % WARP / 4 + i / 2 % 2 * 8, k = lane % 4 * 2 + i / 4 * 8 + i % 2;
+            to[row][k] = value_of(static_cast<uint16_t>(issued.rows[lane][i / 2] >> i % 2 * 16), products.bfloat16);
+        }
+    }
+}
+
 // sums: 64 rows of N columns.
 template <int N>
-void multiply(Block& block, const ptx::Products& products, float* sums) {
+void multiply(Block& block, const Pipe::Issued& issued, float* sums) {
     constexpr int M = 64, K = 16;
     alignas(64) static double a[M][K], b[K][N];
-    const Matrix of_a(products.a, products.turned_a), of_b(products.b, products.turned_b);
-    for (int m = 0; m < M; ++m) read_row(block, of_a, m, products.bfloat16, a[m], 1);
+    const ptx::Products& products = issued.products;
+    const Matrix of_b(products.b, products.turned_b);
+    read_rows(block, issued, a);
     for (int n = 0; n < N; ++n) read_row(block, of_b, n, products.bfloat16, &b[0][n], N);
     if (!products.accumulate) std::fill(sums, sums + M * N, 0.0f);
     for (int m = 0; m < M; ++m) add_products<K, N>(a[m], b, sums + m * N);
@@ -611,18 +633,20 @@ void issue(void* const* all) {
             for (int i = 0; i < products.cols / 2; ++i) held[place_of(lane, i, products.cols)] = std::exchange(own[i], NAN);
         }
     }
+    std::vector<const uint32_t*> rows;
     for (int lane = 0; lane < WARPGROUP; ++lane) {
         const ptx::Products& own = *static_cast<ProductsOperand*>(all[lane])->products;
+        if (own.rows) rows.push_back(own.rows);
         if (own.a != products.a || own.b != products.b || own.accumulate != products.accumulate) emulation::fail("wgmma: lanes differ in their operands");
         if (own.sums != pipe.places[key][lane]) emulation::fail("wgmma: lanes differ in their accumulators");
     }
-    pipe.open.push_back({products, key});
+    pipe.open.push_back({products, key, std::move(rows)});
 }
 
 void finish_products(Block& block, Pipe& pipe, const size_t pending) {
     for (; pipe.groups.size() > pending; pipe.groups.pop_front()) {
         for (const Pipe::Issued& issued : pipe.groups.front()) {
-            (issued.products.cols == 256 ? multiply<256> : multiply<128>)(block, issued.products, pipe.held[issued.key].data());
+            (issued.products.cols == 256 ? multiply<256> : multiply<128>)(block, issued, pipe.held[issued.key].data());
         }
     }
     for (auto held = pipe.held.begin(); held != pipe.held.end();) {
