@@ -51,9 +51,11 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         ("return torch.bmm(x.mT, y).relu()", "", "torch.randn(3, 300, 77), torch.randn(3, 300, 133)", "x, y"), "contraction", [
             {"variant": "sm90", "tile": "128x128"}, {"variant": "sm80"}]),
     "long sums of few": (
-        ("return (x @ y.mT).relu()", "", "torch.randn(130, 16420), torch.randn(133, 16420)", "x, y"), "contraction", [{"variant": "slices"}]),
+        ("return (x @ y.mT).relu()", "", "torch.randn(130, 16420), torch.randn(133, 16420)", "x, y"), "contraction", [
+            {"variant": "slices", "multicast": 1}, {"variant": "slices", "multicast": 2}]),
     "long sums of few, with columns of w for rows": (
-        ("return x @ y", "", "torch.randn(130, 16384), torch.randn(16384, 132)", "x, y"), "contraction", [{"variant": "slices"}]),
+        ("return x @ y", "", "torch.randn(130, 16384), torch.randn(16384, 132)", "x, y"), "contraction", [
+            {"variant": "slices", "multicast": 1}, {"variant": "slices", "multicast": 2}]),
     "columns in a cluster's registers": (
         ("return x.mT @ y", "", "torch.randn(1100, 70), torch.randn(1100, 133)", "x, y"), "contraction", [{"variant": "sm90"}]),
     "a tile to a warpgroup": (

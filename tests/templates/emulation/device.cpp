@@ -787,14 +787,15 @@ int cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned
 }
 
 static CUresult encode(
-    CUtensorMap* map, const int rank, void* memory, const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* steps, const int inner,
+    CUtensorMap* map, const CUtensorMapDataType type, const int rank, void* memory, const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* steps, const int inner,
     const CUtensorMapSwizzle swizzle
 ) {
+    const int bytes = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 4 : 2;
     *map = {};
-    map->memory = static_cast<const unsigned char*>(memory), map->rank = rank, map->element_bytes = 2, map->swizzle_bytes = swizzle ? 16 << swizzle : 0;
-    bool good = reinterpret_cast<uintptr_t>(memory) % 16 == 0 && rank >= 3 && rank <= 5 && inner % 8 == 0 && (!swizzle || inner * 2 <= map->swizzle_bytes);
+    map->memory = static_cast<const unsigned char*>(memory), map->rank = rank, map->element_bytes = bytes, map->swizzle_bytes = swizzle ? 16 << swizzle : 0;
+    bool good = reinterpret_cast<uintptr_t>(memory) % 16 == 0 && rank >= 3 && rank <= 5 && inner * bytes % 16 == 0 && (!swizzle || inner * bytes <= map->swizzle_bytes);
     for (int i = 0; i < rank; ++i) {
-        map->sizes[i] = static_cast<int64_t>(sizes[i]), map->strides[i] = i ? static_cast<int64_t>(strides[i - 1]) : 2;
+        map->sizes[i] = static_cast<int64_t>(sizes[i]), map->strides[i] = i ? static_cast<int64_t>(strides[i - 1]) : bytes;
         map->steps[i] = static_cast<int>(steps[i]);
         good = good && sizes[i] >= 1 && sizes[i] <= 1ull << 32 && steps[i] >= 1 && steps[i] <= 8 && (i == 0 || (strides[i - 1] % 16 == 0 && strides[i - 1] < 1ull << 40));
     }
@@ -802,11 +803,11 @@ static CUresult encode(
 }
 
 CUresult cuTensorMapEncodeTiled(
-    CUtensorMap* map, CUtensorMapDataType, const cuuint32_t rank, void* memory, const cuuint64_t* sizes, const cuuint64_t* strides,
+    CUtensorMap* map, const CUtensorMapDataType type, const cuuint32_t rank, void* memory, const cuuint64_t* sizes, const cuuint64_t* strides,
     const cuuint32_t* box, const cuuint32_t* steps, CUtensorMapInterleave, const CUtensorMapSwizzle swizzle, CUtensorMapL2promotion,
     CUtensorMapFloatOOBfill
 ) {
-    if (encode(map, static_cast<int>(rank), memory, sizes, strides, steps, static_cast<int>(box[0]), swizzle) || rank != 3) return CUDA_ERROR_INVALID_VALUE;
+    if (encode(map, type, static_cast<int>(rank), memory, sizes, strides, steps, static_cast<int>(box[0]), swizzle) || rank != 3) return CUDA_ERROR_INVALID_VALUE;
     for (cuuint32_t i = 0; i < rank; ++i) {
         map->box[i] = static_cast<int>(box[i]);
         if (box[i] < 1 || box[i] > 256) return CUDA_ERROR_INVALID_VALUE;
@@ -815,12 +816,12 @@ CUresult cuTensorMapEncodeTiled(
 }
 
 CUresult cuTensorMapEncodeIm2col(
-    CUtensorMap* map, CUtensorMapDataType, const cuuint32_t rank, void* memory, const cuuint64_t* sizes, const cuuint64_t* strides,
+    CUtensorMap* map, const CUtensorMapDataType type, const cuuint32_t rank, void* memory, const cuuint64_t* sizes, const cuuint64_t* strides,
     const int* lower, const int* upper, const cuuint32_t channels, const cuuint32_t pixels, const cuuint32_t* steps, CUtensorMapInterleave,
     const CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill
 ) {
     constexpr int CORNER[] = {1 << 15, 1 << 7, 1 << 4};  // by dimensions of an image: corners lie within -CORNER and CORNER - 1
-    if (encode(map, static_cast<int>(rank), memory, sizes, strides, steps, static_cast<int>(channels), swizzle)) return CUDA_ERROR_INVALID_VALUE;
+    if (encode(map, type, static_cast<int>(rank), memory, sizes, strides, steps, static_cast<int>(channels), swizzle)) return CUDA_ERROR_INVALID_VALUE;
     map->windows = true, map->channels = static_cast<int>(channels), map->pixels = static_cast<int>(pixels);
     bool good = channels <= 256 && pixels <= 1024;
     for (int i = 0; i < static_cast<int>(rank) - 2; ++i) {

@@ -150,8 +150,12 @@ class _SliceTile:
     strip: int = 128  # columns that a warp finishes at once
 
     def shared_bytes(self, stages: int, leading_dimension: int) -> int:
-        """Each stage has both terms of 64 of k of both operands, a float32 scale for each row, and two barriers."""
-        return stages * ((2 * 2 * 64 + 4) * (self.rows + self.cols) + 16)
+        """Slots of 64 of k of x in float32, and one fewer of w, in float32 and in terms with a float32 scale for each row.
+
+        Each has two barriers.
+        """
+        slot = 4 * 64 * 128
+        return (3 * stages - 2) * (slot + 16) + (stages - 1) * 4 * self.cols
 
 
 @dataclass(frozen=True)
@@ -273,10 +277,10 @@ def slots_of(params: Params) -> int:
 
 
 def shared_operand(task: Task, params: Params) -> str:
-    """The operand whose tiles are loaded for several blocks at once: the left one where all rows are in one tile."""
+    """The operand whose tiles are loaded for several blocks at once: the left one where all rows are in one tile, or of slices."""
     if params["multicast"] == 1:
         return ""
-    return "x" if _Shape.of(task).one_row_of_tiles(params) else "w"
+    return "x" if params["variant"] == "slices" or _Shape.of(task).one_row_of_tiles(params) else "w"
 
 
 def partials_of(params: Params) -> int:
@@ -323,7 +327,8 @@ def space(task: Task) -> Space:
     constraints = _constraints(shape, task.accuracy)
     if task.hardware.capability == 90:
         slices = _axes(
-            "slices", products=(3,), intervals=(64,), stages=(3,), clusters=(1,), multicast=(1,), splits=(2, 4, 8, 16, 32), swizzle_groups=(16,)
+            "slices", products=(3,), intervals=(64,), stages=(3,), clusters=(1,), multicast=(1, 2), splits=shape.splits_of_slices,
+            swizzle_groups=(16,)
         )
         variants.insert(0 if shape.fastest(slices, constraints) < shape.fastest(variants[0], constraints) else len(variants), slices)
     # Blocks that split whole rows themselves have all of k.
@@ -414,6 +419,13 @@ class _Shape:
     def intervals(self) -> int:
         """Promotion intervals of k, for three products by the library."""
         return -(-self.k // _LIBRARY_INTERVAL)
+
+    @property
+    def splits_of_slices(self) -> tuple[int, ...]:
+        """Powers of two, and as many splits of k as fill the device."""
+        tile = _TILES["slices"]["128x128"]
+        filling = self.hardware.multiprocessors // (-(-self.rows // tile.rows) * -(-self.cols // tile.cols))
+        return tuple(sorted({2, 4, 8, 16, 32} | ({filling} if filling > 1 else set())))
 
     def tiles(self, params: Params) -> int:
         tile = tile_of(params)
@@ -590,6 +602,9 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
     def splits(p: Params) -> int:
         return int(p["splits"]) * int(p["cluster"])
 
+    def shares_terms(p: Params) -> bool:
+        return p["multicast"] != 1 and p["variant"] != "slices"
+
     return (
         Constraint(
             "spans",
@@ -701,17 +716,22 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         Constraint(
             "multicast_of_splits",
             "blocks that share tiles have all of k, and the same matrix",
-            lambda p: p["multicast"] == 1 or (splits(p) == 1 and not shape.grouped),
+            lambda p: not shares_terms(p) or (splits(p) == 1 and not shape.grouped),
         ),
         Constraint(
             "multicast_of_full_chips",
             "only with a chip full of the largest tiles, or of those for short sums, is sharing those of w faster than anything else",
-            lambda p: p["multicast"] == 1 or shape.one_row_of_tiles(p) or (p["tile"] in shared and shape.tiles(p) >= shape.at_once(p)),
+            lambda p: not shares_terms(p) or shape.one_row_of_tiles(p) or (p["tile"] in shared and shape.tiles(p) >= shape.at_once(p)),
+        ),
+        Constraint(
+            "multicast_of_slices",
+            "blocks side by side share slices of x in pairs of tiles",
+            lambda p: p["multicast"] == 1 or p["variant"] != "slices" or -(-cols // tile_of(p).cols) % 2 == 0,
         ),
         Constraint(
             "multicast_along_columns",
             "blocks side by side share tiles of x in pairs of whole tiles, of the largest, where there are nearly enough for the chip",
-            lambda p: p["multicast"] == 1 or not shape.one_row_of_tiles(p)
+            lambda p: not shares_terms(p) or not shape.one_row_of_tiles(p)
             or (p["tile"] == "128x256" and cols % (2 * tile_of(p).cols) == 0 and 4 * shape.tiles(p) >= 3 * shape.at_once(p)),
         ),
         Constraint(

@@ -1,15 +1,3 @@
-// The driver's cuTensorMapEncodeTiled, found at run time so that nothing links against the driver.
-static decltype(&cuTensorMapEncodeTiled) find_encoder() {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult status;
-#if CUDART_VERSION >= 12050
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &status);
-#else
-    cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &status);
-#endif
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-}
-
 // Describes `count` matrices of rows x cols elements of 16 bits for TMA, in boxes of box_rows x 64 of one of them whose rows of
 // 128 bytes are swizzled. Beyond the ends of a matrix are zeros.
 static bool describe_matrices(
