@@ -195,8 +195,11 @@ def test_a_right_operand_that_is_no_weight_is_not_read_by_blocks_that_split_whol
     assert "whole_rows" in {r.constraint for r in of.rejections()}
 
 
-@pytest.mark.parametrize(("sizes", "tile"), [((32768, 64, 32768), "128x128+"), ((32768, 32, 32768), "128x128+"), ((4096, 4096, 4096), "128x256")])
-def test_warpgroups_have_tiles_of_their_own_where_storing_takes_as_long_as_multiplying(sizes: tuple[int, int, int], tile: str) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "tile"),
+    [((32768, 64, 32768), "192x128"), ((32768, 32, 32768), "192x128"), ((32768, 128, 32768), "128x128+"), ((4096, 4096, 4096), "128x256")],
+)
+def test_warpgroups_multiply_in_turns_or_have_tiles_of_their_own_where_storing_takes_as_long_as_multiplying(sizes: tuple[int, int, int], tile: str) -> None:
     assert next(contraction_space(of_inputs(*sizes)).allowed())["tile"] == tile
 
 
@@ -217,6 +220,30 @@ def test_a_tile_of_x_that_has_all_of_k_is_kept_along_a_row_of_tiles() -> None:
     text = candidate(of, tile="128x128+").source
     assert "if (row == place.x_row) return;" in text and "tile_of(index, tiles_m, tiles_n, 1, tile_m, tile_n);" in text
     assert {p["swizzle_group"] for p in own(of) if p["tile"] == "128x128+"} == {16}
+
+
+def test_three_warpgroups_share_a_tile_of_x_and_a_ring_of_tiles_of_w() -> None:
+    """Their registers add up to those of a multiprocessor, and each of the twelve warps frees what it has used."""
+    text = candidate(of_inputs(32768, 64, 32768), tile="192x128").source
+    assert "constexpr int SLOTS = 5;" in text and "constexpr int THREADS = 512;" in text and "barrier_init(empty + 8 * i, 12);" in text
+    assert "setmaxnreg.dec.sync.aligned.u32 24;" in text and "setmaxnreg.inc.sync.aligned.u32 160;" in text
+    assert "if (row == place.x_row) return;" in text and "tile_of(index, tiles_m, tiles_n, 1, tile_m, tile_n);" in text
+
+
+@pytest.mark.parametrize(("k", "last"), [(64, "if (k == 3) give_turn();"), (32, "if (k == 1) give_turn();"), (16, "give_turn();")])
+def test_a_turn_goes_on_before_the_last_products_are_waited_for(k: int, last: str) -> None:
+    text = candidate(of_inputs(32768, k, 32768), tile="192x128").source
+    multiplying = text[text.index("take_turn();") : text.index("release(place);")]
+    assert re.search(rf"multiply\([^;]*\);\s*{re.escape(last)}\s*wgmma_wait<0>\(\);", multiplying)
+    assert multiplying.count("give_turn();") == 1 and ("part" in multiplying) == (k > 16)
+
+
+@pytest.mark.parametrize(("rows", "k", "offered"), [(32768, 64, True), (32768, 1, True), (32768, 65, False), (4096, 64, True), (1024, 64, False)])
+def test_warpgroups_take_turns_at_short_sums_of_many_results(rows: int, k: int, offered: bool) -> None:
+    of = of_inputs(rows, k, 4000)
+    found = [p for p in own(of) if p["tile"] == "192x128"]
+    assert [(p["promotion_interval"], p["swizzle_group"]) for p in found] == [(16, 16)] * offered
+    assert offered or "tiles_in_turns" in {r.constraint for r in of.rejections() if r.params["k0.tile"] == "192x128"}
 
 
 @pytest.mark.parametrize(("forward", "balanced"), [("torch.triu(x @ y)", True), ("(x @ y).relu()", False), ("torch.triu(x.mT @ y)", False)])

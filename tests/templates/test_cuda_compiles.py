@@ -330,7 +330,7 @@ def test_every_schedule_and_strategy_is_compiled() -> None:
     assert {("reduction", "warp_shuffle"), ("reduction", "shared_tree"), ("row_per", "warp"), ("softmax", "two_pass"),
             ("row", "reread"), ("row", "shared"), ("merge", "cluster"), ("merge", "team"), ("merge", "last_block"), ("rows", 4), ("row_per", "line"), ("moments", "online"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"), ("order", "across"), ("order", "backward"),
             ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("variant", "slices"), ("variant", "whole"), ("variant", "library"), ("splits", 2), ("splits", 32), ("cluster", 2), ("multicast", 2),
-            ("promotion_interval", 16), ("promotion_interval", 64), ("promotion_interval", 128), ("tile", "128x256"), ("tile", "128x128+"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip
+            ("promotion_interval", 16), ("promotion_interval", 64), ("promotion_interval", 128), ("tile", "128x256"), ("tile", "128x128+"), ("tile", "192x128"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip
 
 
 def test_kernels_for_devices_without_the_instructions_of_sm_80_compile(tmp_path: Path) -> None:

@@ -35,8 +35,9 @@ _SUMS_BYTES = 1 << 30
 class _WarpgroupTile:
     """A block's tile of the variant ``sm90``: ``m_tiles`` x 64 rows, and 128 columns ``halves`` times a warpgroup.
 
-    ``blocks`` run on a multiprocessor at a time. With ``apart``, each of its two warpgroups takes a tile of its own. ``step_us`` are
-    the microseconds that 64 of k take a tile, or two apart, on a full chip, measured on an H200.
+    ``blocks`` run on a multiprocessor at a time. With ``apart``, each of its two warpgroups takes a tile of its own. Three
+    warpgroups multiply all of k in turns. ``step_us`` are the microseconds that 64 of k take a tile, or two apart, on a full chip,
+    measured on an H200.
     """
 
     m_tiles: int
@@ -51,7 +52,17 @@ class _WarpgroupTile:
 
     @property
     def cols(self) -> int:
-        return 128 * self.halves * (3 - self.m_tiles)
+        return 128 * self.halves * (2 if self.m_tiles == 1 else 1)
+
+    @property
+    def warpgroups(self) -> int:
+        """Those that multiply: two beside each other, or one to each 64 rows."""
+        return max(2, self.m_tiles)
+
+    @property
+    def alternates(self) -> bool:
+        """Whether one warpgroup stores while another multiplies."""
+        return self.apart or self.warpgroups > 2
 
     @property
     def strip(self) -> int:
@@ -69,6 +80,8 @@ class _WarpgroupTile:
         """
         if self.apart:
             return stages // 2
+        if self.warpgroups > 2:
+            return stages - 2  # whose place a tile of x takes, which stays
         if terms == 2:
             return stages
         sums = (cluster - 1) * self.rows * self.cols * 4 // cluster
@@ -202,6 +215,7 @@ _TILES: dict[str, dict[str, _Tile]] = {
         "128x128": _WarpgroupTile(2, 1, step_us=1.15),
         "64x256": _WarpgroupTile(1, 1, step_us=1.25),
         "2x128x128": _WarpgroupTile(2, 1, step_us=2.3, blocks=2),
+        "192x128": _WarpgroupTile(3, 1, step_us=3.0),  # an estimate: what storing the tile takes
         "128x128+": _WarpgroupTile(2, 1, step_us=3.5, apart=True),
     },
     "sm80": {
@@ -296,9 +310,12 @@ def tile_of(params: Params) -> _Tile:
     return _TILES[str(params["variant"])][str(params["tile"])]
 
 
-def groups_of(params: Params) -> int:
-    """Groups of eight columns of a result that a thread has registers to finish at once, at most."""
-    return 8 if params["variant"] == "sm90" and tile_of(params).blocks > 1 else 16
+def groups_of(params: Params, moments: bool) -> int:
+    """Groups of eight columns of a result that a thread has registers to finish at once, at most; moments take some of them."""
+    if params["variant"] != "sm90":
+        return 16
+    tile = tile_of(params)
+    return 8 if tile.blocks > 1 or (moments and tile.warpgroups > 2) else 16
 
 
 def exchanges_for_spans(params: Params) -> bool:
@@ -484,7 +501,7 @@ class _Shape:
             multiplying *= _SHARED_TILES
         if rounds_terms(params):
             multiplying *= _ROUNDED_SHARE
-        alone = isinstance(tile, _WarpgroupTile) and tile.blocks == 1 and not tile.apart
+        alone = isinstance(tile, _WarpgroupTile) and tile.blocks == 1 and not tile.alternates
         if alone and (terms_of(params) == 2 or self.span) and self.k <= _SHORT_K:
             multiplying += 4 * self.matrices * self.rows * self.cols / bandwidth  # the warpgroups store at the same time
         if isinstance(tile, _WarpgroupTile) and tile.halves == 2 and self.span:
@@ -679,6 +696,12 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             or (p["products"] == 3 and p["stages"] == 7 and splits(p) == 1 and p["promotion_interval"] != 128 and shape.k <= _SHORT_K and shape.tiles(p) >= 2 * shape.at_once(p)),
         ),
         Constraint(
+            "tiles_in_turns",
+            f"two warpgroups store while a third multiplies three products of all of k, which pays off where k <= {STEP} and the chip is full",
+            lambda p: p["tile"] != "192x128"
+            or (p["products"] == 3 and p["stages"] == 7 and splits(p) == 1 and p["promotion_interval"] == 16 and shape.k <= STEP and shape.tiles(p) >= 2 * shape.at_once(p)),
+        ),
+        Constraint(
             "shallow_pipeline",
             "one stage is filled while the other is used, where three stages fit",
             lambda p: p["stages"] != 2 or not shape.fits(p, 3),
@@ -743,6 +766,6 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             "one_swizzle_group",
             "all tiles of rows are in one swizzle group, as they are with 16, or blocks go along rows of tiles",
             lambda p: p["swizzle_group"] == 16
-            or (-(-rows // tile_of(p).rows) > int(p["swizzle_group"]) and (p["tile"] != "128x128+" or shape.k > STEP)),
+            or (-(-rows // tile_of(p).rows) > int(p["swizzle_group"]) and (p["tile"] not in ("128x128+", "192x128") or shape.k > STEP)),
         ),
     )

@@ -166,7 +166,7 @@ def render(task: Task, params: Params) -> Rendering:
         "sum": of.name,
         "epilogue": ", ".join(_words(task)),
         "split_parameters": before and signature(before.arguments)["launcher_parameters"],
-        **_epilogue(program, args, _widest(program, params), groups_of(params), common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n)),
+        **_epilogue(program, args, _widest(program, params), groups_of(params, program.moments_of is not None), common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n)),
         **moments,
         **signature([*args, *finishing]),
     }
