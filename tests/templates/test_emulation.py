@@ -59,7 +59,7 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "columns in a cluster's registers": (
         ("return x.mT @ y", "", "torch.randn(1100, 70), torch.randn(1100, 133)", "x, y"), "contraction", [{"variant": "sm90"}]),
     "a tile to a warpgroup": (
-        ("return (x @ y.mT).relu()", "", "torch.randn(200, 20), torch.randn(35001, 20)", "x, y"), "contraction", [{"variant": "sm90", "tile": "128x128+"}]),
+        ("return (x @ y.mT).relu()", "", "torch.randn(200, 70), torch.randn(35001, 70)", "x, y"), "contraction", [{"variant": "sm90", "tile": "128x128+"}]),
     "three warpgroups in turns": (
         ("return (x @ y.mT).relu()", "", "torch.randn(300, 64), torch.randn(17001, 64)", "x, y"), "contraction", [{"variant": "sm90", "tile": "192x128"}]),
     "three warpgroups in turns, with half of k": (

@@ -81,7 +81,7 @@ class _WarpgroupTile:
         if self.apart:
             return stages // 2
         if self.warpgroups > 2:
-            return stages - 2  # whose place a tile of x takes, which stays
+            return stages - 3  # whose place two tiles of x take
         if terms == 2:
             return stages
         sums = (cluster - 1) * self.rows * self.cols * 4 // cluster
@@ -152,8 +152,7 @@ class _WholeTile:
 class _SliceTile:
     """A block's tile of the variant ``slices``.
 
-    ``step_us`` are the microseconds that 64 of k take on a full chip. They are an estimate for an H200: by the bytes that cross a
-    multiprocessor's shared memory, which bind.
+    ``step_us`` are the microseconds that 64 of k take on a full chip, measured on an H200.
     """
 
     step_us: float
@@ -215,7 +214,7 @@ _TILES: dict[str, dict[str, _Tile]] = {
         "128x128": _WarpgroupTile(2, 1, step_us=1.15),
         "64x256": _WarpgroupTile(1, 1, step_us=1.25),
         "2x128x128": _WarpgroupTile(2, 1, step_us=2.3, blocks=2),
-        "192x128": _WarpgroupTile(3, 1, step_us=3.0),  # an estimate: what storing the tile takes
+        "192x128": _WarpgroupTile(3, 1, step_us=3.0),  # what storing the tile takes
         "128x128+": _WarpgroupTile(2, 1, step_us=3.5, apart=True),
     },
     "sm80": {
@@ -232,7 +231,7 @@ _TILES: dict[str, dict[str, _Tile]] = {
         "64x64": _PlainTile(2, 2, 2, 4, block_k=64, blocks=3, step_us=1.8),
         "32x64": _PlainTile(2, 2, 1, 4, block_k=64, blocks=4, step_us=1.8),
     },
-    "slices": {"128x128": _SliceTile(step_us=1.8)},
+    "slices": {"128x128": _SliceTile(step_us=1.7)},
     "whole": {
         "32x64": _WholeTile(32, step_us=0.4, blocks=2),
         "64x64": _WholeTile(64, step_us=0.7, blocks=1),
@@ -691,9 +690,9 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "tiles_apart",
-            f"one warpgroup stores while another multiplies three products, which pays off where k <= {_SHORT_K} and the chip is full",
+            f"one warpgroup stores while another multiplies three products, which pays off where {STEP} < k <= {_SHORT_K} and the chip is full",
             lambda p: p["tile"] != "128x128+"
-            or (p["products"] == 3 and p["stages"] == 7 and splits(p) == 1 and p["promotion_interval"] != 128 and shape.k <= _SHORT_K and shape.tiles(p) >= 2 * shape.at_once(p)),
+            or (p["products"] == 3 and p["stages"] == 7 and splits(p) == 1 and p["promotion_interval"] != 128 and STEP < shape.k <= _SHORT_K and shape.tiles(p) >= 2 * shape.at_once(p)),
         ),
         Constraint(
             "tiles_in_turns",
@@ -766,6 +765,6 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             "one_swizzle_group",
             "all tiles of rows are in one swizzle group, as they are with 16, or blocks go along rows of tiles",
             lambda p: p["swizzle_group"] == 16
-            or (-(-rows // tile_of(p).rows) > int(p["swizzle_group"]) and (p["tile"] not in ("128x128+", "192x128") or shape.k > STEP)),
+            or (-(-rows // tile_of(p).rows) > int(p["swizzle_group"]) and p["tile"] != "192x128"),
         ),
     )

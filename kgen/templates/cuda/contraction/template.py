@@ -65,6 +65,7 @@ _SPLITS = (
     (512, 64, 1), (1024, 128, 1), (2048, 128, 2), (4096, 256, 2), (8192, 256, 4), (16384, 512, 4), (32768, 1024, 4),
 )  # fmt: skip
 
+_SHORT_ROW = 256  # elements of a row that a warp splits, at most; a block takes several such rows
 _LONGEST_STRIP = 8192  # elements of a column that the registers of a cluster's eight blocks have room for
 _LONG_SUMS = 2048  # elements of k; behind longer sums, results are too few to pay for the exchanges of wide stores
 _STRIP_COLS = 32  # columns; a warp finishes so many of sums in memory at once, or a span
@@ -275,6 +276,9 @@ def _lacks_terms(program: Program) -> bool:
 
 def _split(k: int, ld: int, terms: int, balanced: bool, rounded: bool) -> str:
     """The call that splits rows of this length."""
+    if ld <= _SHORT_ROW:
+        lanes = 1 << max(3, (ld // 8 - 1).bit_length())
+        return f"split_short_rows<{k}, {ld}, {lanes}, {terms}{', true' if balanced else ''}>"
     for longest, threads, groups in _SPLITS:
         if ld <= longest:
             choices = ", false, true" if rounded else ", true" if balanced else ""
