@@ -63,6 +63,8 @@ PROBLEMS = {
     "triangle": _Case("contraction", "eval", "torch.triu(x @ self.w)", "self.w = nn.Parameter(torch.randn(330, 130))", (130, 330), 130),
     "long_k": _Case("contraction", "eval", "x @ self.w.t()", "self.w = nn.Parameter(torch.randn(70, 70000))", (70, 70000), 70),
     "long_columns": _Case("contraction", "eval", "x.t() @ x", "", (40000, 70), 40000),
+    "slices": _Case("contraction", "eval", "x @ x.view(16400, 164)", "", (164, 16400), 164),
+    "short_sums": _Case("contraction", "eval", "x @ x.view(33, 2600)", "", (2600, 33), 2600),
     "normalised": _Case("contraction", "train", "self.norm(self.linear(x))", "self.linear, self.norm = nn.Linear(330, 2050), nn.BatchNorm1d(2050)",
                         (2048, 330), 150),
     "convolution": _Case("implicit_gemm", "eval", "self.conv(x).relu()", "self.conv = nn.Conv2d(32, 72, 3, padding=1)", (4, 32, 14, 15), 3),
