@@ -162,9 +162,9 @@ class _SliceTile:
     strip: int = 128  # columns that a warp finishes at once
 
     def shared_bytes(self, stages: int, leading_dimension: int) -> int:
-        """Slots of 64 of k of x in float32, and one fewer of w, in float32 and in terms with a float32 scale for each row.
+        """Slots of 64 of k of x, and one fewer of w, are float32. As many slots have terms of w, with a scale for each row.
 
-        Each has two barriers.
+        Each slot has two barriers.
         """
         slot = 4 * 64 * 128
         return (3 * stages - 2) * (slot + 16) + (stages - 1) * 4 * self.cols
@@ -214,7 +214,7 @@ _TILES: dict[str, dict[str, _Tile]] = {
         "128x128": _WarpgroupTile(2, 1, step_us=1.15),
         "64x256": _WarpgroupTile(1, 1, step_us=1.25),
         "2x128x128": _WarpgroupTile(2, 1, step_us=2.3, blocks=2),
-        "192x128": _WarpgroupTile(3, 1, step_us=3.0),  # what storing the tile takes
+        "192x128": _WarpgroupTile(3, 1, step_us=3.5),
         "128x128+": _WarpgroupTile(2, 1, step_us=3.5, apart=True),
     },
     "sm80": {
