@@ -289,9 +289,8 @@ def test_blocks_share_slices_of_x_in_pairs(n: int, shared: set[int]) -> None:
 
 
 def test_warps_share_a_strip_of_many_partial_sums() -> None:
-    of = bare(64, 8192, 1000)
-    assert "for (int split = warp; split < 16; split += 8)" in candidate(of, splits=16).source
-    assert "for (int split = 0; split < 4; ++split)" in candidate(of, splits=4).source
+    assert "for (int split = warp; split < 16; split += 8)" in candidate(bare(64, 8192, 1000), splits=16).source
+    assert "for (int split = 0; split < 4; ++split)" in candidate(bare(64, 8192, 8192), splits=4).source
 
 
 @pytest.mark.parametrize(("k", "call"), [(33, "split_short_rows<33, 64, 8, 2>"), (200, "split_short_rows<200, 256, 32, 2>"), (300, "split_rows<300, 320, 64, 1, 2>")])
@@ -350,11 +349,11 @@ def test_small_tiles_of_w_are_shared_where_sums_are_short() -> None:
 
 def test_terms_of_weights_may_be_rounded_where_sums_are_long() -> None:
     of = bare(128, 32768, 8192)
-    assert own(of)[0]["term_bits"] == "10+9"
-    assert {(p["variant"], p["term_bits"]) for p in own(of)} == {("sm90", "10+9"), ("sm90", "11+11"), ("sm80", "11+11")}
-    text = candidate(of, term_bits="10+9").source
+    assert own(of)[0]["term_bits"] == "9+9"
+    assert {(p["variant"], p["term_bits"]) for p in own(of)} == {("sm90", "9+9"), ("sm90", "11+11"), ("sm80", "11+11")}
+    text = candidate(of, term_bits="9+9").source
     assert text.count("split_rows<32768, 32768, 1024, 4, 2, false, true>(") == 2 and "linear_weight_split_short" in text
-    assert "split_long_rows<40000, 40000, 1024, 2, true>" in candidate(bare(128, 40000, 8192), term_bits="10+9").source
+    assert "split_long_rows<40000, 40000, 1024, 2, true>" in candidate(bare(128, 40000, 8192), term_bits="9+9").source
     assert not any("term_bits" in p for other in (bare(128, 16384, 8192), of_inputs(128, 32768, 8192)) for p in own(other))
 
 

@@ -40,7 +40,7 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
             {"variant": "sm80", "tile": "64x64/4"}]),
     "very long rows of rounded terms": (
         ("return F.linear(x, self.w)", "self.w = nn.Parameter(torch.rand(66, 32768))", "torch.rand(66, 32768)", "x"), "contraction", [
-            {"variant": "sm90", "term_bits": "10+9"}]),
+            {"variant": "sm90", "term_bits": "9+9"}]),
     "tiles of w for two blocks": (
         ("return self.linear(x)", "self.linear = nn.Linear(100, 2900, bias=False)", "torch.randn(1500, 100)", "x"), "contraction", [
             {"variant": "sm90", "multicast": 2, "tile": "128x256"}, {"variant": "sm90", "multicast": 2, "tile": "128x128"}]),

@@ -241,10 +241,10 @@ _TILES: dict[str, dict[str, _Tile]] = {
 #: Of k, by promotion interval: in shorter float32 sums of positive products, PyTorch has less than half of the interval's error.
 _LEAST_K = {16: 1, 64: 96, 128: 512}
 
-#: Of k; from it on, terms may be rounded. That takes 2^-21 of each product (root mean square), and 2^-18.5 in the worst case.
+#: Of k; from it on, terms may be rounded. That takes 2^-19.8 of each product (root mean square), and 2^-17.1 in the worst case.
 #: PyTorch's sums of so many products lose 2^-18.2.
 _ROUNDED_K = 32768
-_WHOLE_TERMS, _ROUNDED_TERMS = "11+11", "10+9"  # bits of the high and the low term
+_WHOLE_TERMS, _ROUNDED_TERMS = "11+11", "9+9"  # bits of the high and the low term
 
 #: Of k; up to it, storing a tile of half types takes as long as multiplying, and a second block multiplies meanwhile.
 _SHORT_K = 1024
@@ -257,7 +257,7 @@ _SPLITS_US = 4.0  # microseconds to add up splits of k in a kernel of its own
 _WHOLE_US = 6.0  # microseconds of a contraction of any size whose blocks split whole rows themselves
 _CACHE_BYTES_A_US = 45e3  # bytes a microsecond and multiprocessor from the L2 cache
 _SHARED_TILES = 0.99  # of the time, where two blocks share the tiles of x, or small ones of w
-_ROUNDED_SHARE = 0.98  # of the time, since short factors take less of the power that bounds these kernels
+_ROUNDED_SHARE = 0.965  # of the time, since short factors take less of the power that bounds these kernels
 _MMA_SHARE = 0.65  # of the time of wgmma; with the factor of "slow", mma may be predicted to take 1.3 times as long
 _LIBRARY_PRODUCTS_A_US = 2.5e6  # float16 products that the library adds up, a microsecond and multiprocessor
 
