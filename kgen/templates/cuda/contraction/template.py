@@ -53,7 +53,7 @@ PARAMETERS = {
     "tile": "elements that are worked on at a time",
     "splits": "parts that a sum is split into, for more blocks",
     "cluster": "blocks that share one tile of the result",
-    "multicast": "blocks that a tile of the right operand, or of a left one without a second row of tiles, is loaded for at once",
+    "multicast": "blocks that a tile of an operand is loaded for at once",
     "stages": "tiles that are loaded ahead",
     "swizzle_group": "tiles of rows that blocks take together, for the L2 cache",
     "term_bits": "bits of the significands of the two float16 terms of an element",
