@@ -385,8 +385,8 @@ def product_of_rows_in_registers(device: Device, turned: int, text: str = _ROWS_
     a, b, y = room((64, 64), torch.half), room((64, 128) if turned else (128, 64), torch.half), room((64, 128), torch.float)
     for operand in (a, b):
         operand.copy_(torch.randint(-9, 10, operand.shape))
-    made = translation_unit([text.replace("TURNED = 0", f"TURNED = {turned}")], "cuda")
-    library = ctypes.CDLL(str(build(device.folder, made, ["-gencode=arch=compute_90a,code=sm_90a"])))
+    unit = translation_unit([text.replace("TURNED = 0", f"TURNED = {turned}")], "cuda")
+    library = ctypes.CDLL(str(build(device.folder, unit, ["-gencode=arch=compute_90a,code=sm_90a"])))
     assert library.product(*(ctypes.c_void_p(x.data_ptr()) for x in (a, b, y))) == 0 and not device._message()
     return a.float() @ (b if turned else b.T).float(), y
 

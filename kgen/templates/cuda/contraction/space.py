@@ -439,8 +439,7 @@ class _Shape:
     @property
     def splits_of_slices(self) -> tuple[int, ...]:
         """Powers of two, and as many splits of k as fill the device."""
-        tile = _TILES["slices"]["128x128"]
-        filling = self.hardware.multiprocessors // (-(-self.rows // tile.rows) * -(-self.cols // tile.cols))
+        filling = self.hardware.multiprocessors // self.tiles({"variant": "slices", "tile": "128x128"})
         return tuple(sorted({2, 4, 8, 16, 32} | ({filling} if filling > 1 else set())))
 
     def tiles(self, params: Params) -> int:
