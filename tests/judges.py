@@ -19,6 +19,7 @@ from kgen.evaluator.protocol import (
     Environment,
     Evaluation,
     Health,
+    LibraryProduct,
     Phase,
     Status,
     Timing,
@@ -72,6 +73,7 @@ class CheapJudge:
     sources: CheapBuilder = field(default_factory=CheapBuilder)
     at_once: int = 1
     accuracy: Accuracy = Accuracy.FP32
+    products: tuple[LibraryProduct, ...] = ()
     fails: Exception | None = None
     evaluated: list[str] = field(default_factory=list)
     finalists: list[str] = field(default_factory=list)

@@ -9,6 +9,7 @@ import textwrap
 import threading
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 
 from kgen.candidate import Candidate, Params
 from kgen.compiler.capture import Capture, capture
+from kgen.compiler.contractions import is_convolution
 from kgen.compiler.fusion import FusionPlan
 from kgen.compiler.graph import OpGraph
 from kgen.evaluator.protocol import Accuracy
@@ -86,10 +88,18 @@ def graph(loaded: LoadedProblem) -> OpGraph:
     return found
 
 
+def in_tf32(found: Capture) -> Capture:
+    """A capture as if cuDNN multiplied every convolution in TF32."""
+    graphs = ((mode, replace(graph, nodes=tuple(replace(node, tf32=is_convolution(node)) for node in graph.nodes)))
+              for mode, graph in found.graphs)
+    return replace(found, graphs=tuple(graphs))
+
+
 def design(
     loaded: LoadedProblem, hardware: Hardware | None = None, accuracy: Accuracy = Accuracy.FP32
 ) -> Design:
-    return Design(loaded.problem, captured(loaded), hardware or cpu(), accuracy)
+    """All candidates of a problem, whose convolutions PyTorch multiplies in TF32 where its class lets it."""
+    return Design(loaded.problem, in_tf32(captured(loaded)), hardware or cpu(), accuracy)
 
 
 def plainest(of: Design, most: int | None = None) -> list[Candidate]:

@@ -22,7 +22,7 @@ from kgen.errors import DiskError, ToolchainError
 from kgen.evaluator.build import Builder, read_extension
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DeviceEvaluator
-from kgen.evaluator.protocol import Accuracy, BuildReport, Environment, Evaluation, Health, Limits, Timing
+from kgen.evaluator.protocol import Accuracy, BuildReport, Environment, Evaluation, Health, LibraryProduct, Limits, Timing
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.process import Server
 from kgen.hardware import Hardware
@@ -57,6 +57,7 @@ class Ready:
     accuracy: Accuracy
     environment: Environment
     hardware: Hardware
+    products: tuple[LibraryProduct, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ class Host:
         self._turns = threading.BoundedSemaphore(own.at_once)
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         device = f"cuda:{gpus[0]}" if gpus else own.device
-        return Ready(self.node(), device, own.at_once, own.problem, own.accuracy, own.environment, own.hardware)
+        known = own.problem, own.accuracy, own.environment, own.hardware, tuple(own.products)
+        return Ready(self.node(), device, own.at_once, *known)
 
     def news(self) -> list[tuple[str, str]]:
         """Wait for notices and steps; none when the evaluator is closed."""

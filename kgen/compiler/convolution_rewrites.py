@@ -78,8 +78,10 @@ def _in_place_of(graph: OpGraph, found: _Reduced, nodes: Sequence[Node], *folded
     return graph.with_folded(*folded).with_nodes_for(found.last.name, nodes).pruned()
 
 
-def _convolution_node(name: str, inputs: tuple[str, ...], type_: Tensor, lines: Sequence[Line], transposed: bool) -> Node:
-    """A convolution of one group with these lines, as kgen's table has it."""
+def _convolution_node(
+    of: Node, name: str, inputs: tuple[str, ...], type_: Tensor, lines: Sequence[Line], transposed: bool
+) -> Node:
+    """A convolution of one group with these lines in the place of another, as kgen's table has it."""
     each = {key: tuple(getattr(line, key) for line in lines) for key in ("stride", "padding", "dilation")}
     attrs = {**each, "groups": 1, "transposed": transposed}
     arguments = [*(f"{{{number}}}" for number in range(len(inputs))), *(f"{key}={value}" for key, value in each.items())]
@@ -87,7 +89,7 @@ def _convolution_node(name: str, inputs: tuple[str, ...], type_: Tensor, lines: 
         more = tuple(line.out - ((line.size - 1) * line.stride - 2 * line.padding + line.dilation * (line.kernel - 1) + 1) for line in lines)
         arguments.append(f"output_padding={more}")
     op = f"conv{'_transpose' if transposed else ''}{len(lines)}d"
-    return Node(name, op, inputs, type_, f"F.{op}({', '.join(arguments)})", tuple(attrs.items()))
+    return Node(name, op, inputs, type_, f"F.{op}({', '.join(arguments)})", tuple(attrs.items()), tf32=of.tf32)
 
 
 def _as_called(line: Line) -> bool:
@@ -186,7 +188,7 @@ def _mean(graph: OpGraph, found: _Reduced, met: dict[int, list[set[int]]], rest:
     type_ = Tensor((kind.shape[0], out, *(line.out for line in rest)), multiples=(kind.multiples[0], *[0] * (1 + len(rest))))
     product = graph.fresh(f"{node.name}_mean")
     if rest:
-        nodes.append(_convolution_node(product, inputs, type_, rest, window.transposed))
+        nodes.append(_convolution_node(node, product, inputs, type_, rest, window.transposed))
     else:
         nodes.append(Node(product, "linear", inputs, type_, f"F.linear({', '.join(f'{{{i}}}' for i in range(len(inputs)))})"))
     if found.last["keepdim"]:
@@ -222,7 +224,7 @@ def _averaged(graph: OpGraph, found: _Reduced) -> OpGraph:
         graph.fresh(f"{node.name}_averages"), found.last.op, node.inputs[:1], Tensor((*x.shape[:2], *sizes), multiples=x.multiples),
         f"F.{found.last.op}({{0}}, {taps}, 1, {padding})", tuple(attrs.items()),
     )  # fmt: skip
-    convolved = _convolution_node(graph.fresh(f"{node.name}_averaged"), (averages.name, *rest), found.last.type, pooled, False)
+    convolved = _convolution_node(node, graph.fresh(f"{node.name}_averaged"), (averages.name, *rest), found.last.type, pooled, False)
     return _in_place_of(graph, found, [averages, convolved])
 
 
@@ -259,7 +261,7 @@ def _averaged_transposed(graph: OpGraph, found: _Reduced) -> OpGraph:
     both = FoldedWeight(name, Tensor((shape[0], 2 * shape[1], *shape[2:])), f"torch.cat(({', '.join(SUMMED_WEIGHTS)}), 1)", (sums.name,))
     twice = Tensor((kind.shape[0], 2 * kind.shape[1], *kind.shape[2:]), multiples=kind.multiples)
     doubled = Node(graph.fresh(f"{found.node.name}_twice"), "cat", (x, x), twice, "torch.cat(({0}, {1}), 1)", (("dim", 1),))
-    averaged = _convolution_node(graph.fresh(f"{found.node.name}_averaged"), (doubled.name, name, *bias), last.type, [line for line, _ in wider], False)
+    averaged = _convolution_node(found.node, graph.fresh(f"{found.node.name}_averaged"), (doubled.name, name, *bias), last.type, [line for line, _ in wider], False)
     return _in_place_of(graph, found, [doubled, averaged], sums, both)
 
 

@@ -148,6 +148,7 @@ class Node:
     ``{device}`` for the device of forward's inputs.
     ``effect`` marks a node that is run for what it changes (a buffer), so it is never dropped or moved across others.
     ``parts`` are the operators that it decomposes into; ``origin`` is the node that it is a part of, if any.
+    ``tf32`` says that PyTorch multiplies the operands of a convolution in TF32; a rewrite keeps it.
     """
 
     name: str
@@ -159,6 +160,7 @@ class Node:
     effect: bool = False
     parts: Decomposition | None = None
     origin: str = ""
+    tf32: bool = False
 
     def __getitem__(self, key: str) -> Any:
         return dict(self.attrs)[key]
@@ -246,7 +248,7 @@ class OpGraph:
                     numbers[value] = len(numbers)
                     found.append((self._kinds.get(value, ""), self._types().get(value)))
             operands = [numbers[i] if isinstance(i, str) else repr(i) for i in node.inputs]
-            found.append((node.op, *operands, node.type, repr(node.attrs)))
+            found.append((node.op, *operands, node.type, repr(node.attrs), node.tf32))
             numbers.setdefault(node.name, len(numbers))
         return (*found, *(numbers[output] for output in outputs))
 

@@ -27,7 +27,7 @@ from kgen.evaluator.checks import Checks
 from kgen.evaluator.correctness.validate import (OWN_NUMBERS, Failure, OracleClient, OracleFailed, Validation,
                                                  WorkerClient, audit, check_structure, decide, explain, raise_if_failed)
 from kgen.evaluator.protocol import (BASELINES, COMPILER, Accuracy, BuildReport, CaseErrors, Depth, Environment,
-                                     Evaluation, Health, Limits, Phase, Status, Timing)
+                                     Evaluation, Health, LibraryProduct, Limits, Phase, Status, Timing, read_product)
 from kgen.evaluator.runtime.locks import DeviceLock, MemoryShare
 from kgen.evaluator.runtime.process import Server
 from kgen.evaluator.strict.strict import Strict
@@ -69,7 +69,7 @@ class Evaluator:
     own kernels.
 
     After entering, ``problem`` has its mode settled. ``environment`` says where candidates are judged,
-    ``hardware`` describes the device. ``at_once`` threads may call :meth:`evaluate`. :meth:`finals` is for one thread.
+    ``hardware`` describes the device, ``products`` how cuDNN multiplies. ``at_once`` threads may call :meth:`evaluate`. :meth:`finals` is for one thread.
 
     Entering raises :class:`ProblemError` when the problem is wrong, :class:`DeviceError` when the device is missing, and
     :class:`EvaluatorError` when the evaluator's processes fail."""
@@ -89,6 +89,7 @@ class Evaluator:
         self.trust = trust
         self.environment: Environment
         self.hardware: Hardware
+        self.products: tuple[LibraryProduct, ...] = ()
         self.at_once = 1
         self._checks: Checks = Checks() if trust is Trust.OWN else Strict(profile)
         self._baseline_names = tuple(baselines)
@@ -222,7 +223,10 @@ class Evaluator:
         if self._cuda and not memory.grows(_all_bytes(opened["peak_bytes"])):
             raise EvaluatorError("others hold the memory that it needs")  # it starts again, and waits for all of it first
         self.problem = replace(self.problem, mode=self._opened["mode"])
+        if self.accuracy is Accuracy.TF32 and opened["accuracy"] == Accuracy.FP32:
+            self._notice("no operator of this problem can use TF32: it is measured in the class fp32")
         self.accuracy = Accuracy(self._opened["accuracy"])
+        self.products = tuple(read_product(one) for one in opened["products"])
         if self.accuracy is Accuracy.PYTORCH and not self._cuda and not self._opened["half"]:
             self.accuracy = Accuracy.FP32  # PyTorch's flags change nothing there
         self.at_once = self._fit() if self._cuda else 1
@@ -270,7 +274,7 @@ class Evaluator:
         """Options of all processes. A ``worker``, of a candidate or a baseline, sees its device as the first."""
         return {"device": "cuda:0" if worker and self._alone else self.device, "accuracy": str(self.accuracy),
                 "threads": self._threads, "shared": self._shared, "strict": self._checks.strict,
-                "subject": self._checks.subject}
+                "subject": self._checks.subject, "flags": self._opened.get("flags", ())}
 
     def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
         """Validate ``candidate`` on every input distribution, then time it. Never raises for the candidate's fault. When
@@ -732,7 +736,7 @@ class _Evaluating:
         check_structure(case.outputs, reply.get("output"), "in a timed call", Phase.TIME)
         # Finals do not know how the candidate was validated.
         own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)
-        rows, _ = oracle.judge(self._worker, case, "timed call", key=key, own_numbers=own_numbers)
+        rows = oracle.judge(self._worker, case, "timed call", key=key, own_numbers=own_numbers).rows
         decide(rows, "in a timed call", Phase.TIME, self._checks.wrong_when_timed)
 
     def _finish_log(self, result: Evaluation) -> None:

@@ -20,7 +20,7 @@ from typing import Callable, Iterable, Protocol, Sequence, TypeVar
 
 from kgen.candidate import Candidate
 from kgen.errors import DeviceError, EvaluatorError
-from kgen.evaluator.protocol import Accuracy, BuildReport, Environment, Evaluation, Health, Timing
+from kgen.evaluator.protocol import Accuracy, BuildReport, Environment, Evaluation, Health, LibraryProduct, Timing
 from kgen.hardware import Hardware
 from kgen.problem import Problem
 
@@ -45,6 +45,7 @@ class DeviceEvaluator(Protocol):
     problem: Problem
     environment: Environment
     hardware: Hardware
+    products: Sequence[LibraryProduct]
 
     @property
     def at_once(self) -> int: ...

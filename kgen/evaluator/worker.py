@@ -23,7 +23,7 @@ from typing import Any, Callable, Iterable, Mapping
 import torch
 
 from kgen.evaluator.build import Extension
-from kgen.evaluator.correctness.distributions import change_weights, mixtures, seed_of
+from kgen.evaluator.correctness.distributions import change_weights, mixed, mixtures, seed_of
 from kgen.evaluator.correctness.reference import Run, construct, set_flags
 from kgen.evaluator.protocol import COMPILER
 from kgen.evaluator.runtime import driver, sandbox
@@ -69,6 +69,7 @@ class Subject:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.device = options["device"]
         self.cuda = self.device != "cpu"
+        self.accuracy, self.flags = options["accuracy"], options["flags"]
         self.clock: driver.Clock | None = None  # of a GPU
         self.place = self.device if options["shared"] else "cpu"  # where the oracle's arenas lie
         self.model: torch.nn.Module  # these two from loading on
@@ -95,7 +96,7 @@ class Subject:
         self.generators: list[torch.Generator] = []
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory in the problem's own output too
         self.missing: list[str] = []  # the limits that the system does not allow
-        requests = ("ready", "load", "run", "write_second", "audit", "prepare", "block", "fetch", "rest")
+        requests = ("ready", "load", "run", "write_second", "draws", "audit", "prepare", "block", "fetch", "rest")
         self.handlers: dict[str, Callable[..., dict[str, Any]]] = {name: getattr(self, name) for name in requests}
 
     def start(self) -> None:
@@ -135,6 +136,7 @@ class Subject:
         self.generators = [torch.default_generator, *(torch.cuda.default_generators if self.cuda else ())]
         if "baseline" in request:
             make = load(Problem(**request["problem"])).model
+            set_flags(self.accuracy, self.flags)  # whatever the problem's file has set, but in the class ``pytorch``
         else:
             _use_built(request["libraries"])
             make = _candidate(request["path"], init, request["dtype"])
@@ -205,6 +207,24 @@ class Subject:
     def write_second(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Write the second run's tensors over the first's."""
         return self._write("second", self.second, 0)
+
+    def draws(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """A forward on each of some fresh inputs, which keys mix of two sets. Writes the tensors with these ``numbers``."""
+        chosen = slice(request["first"], request["first"] + request["count"])
+        drawn: list[Any] = []
+        with closing(Arena.open(fds[0], request["bytes"], self.place)) as given, closing(
+                Arena.open(fds[1], request["output_bytes"], self.place, writable=True)) as memory:
+            sets = given.read(request["sets"], self.device)
+            for place, (key, rng) in [*enumerate(zip(request["keys"], request["rngs"]))][chosen]:
+                self._set_weights(request["change"])
+                every = tensors([*self._forward(mixed(sets, key), request | {"rng": rng})])
+                found = [every[number] for number in request["numbers"] if number < len(every)]
+                node, end = describe(found, place * request["step"])
+                if end <= memory.size:
+                    memory.write(found, node)
+                drawn.append(node)
+            self._wait()
+        return {"drawn": drawn}
 
     def _guarded_inputs(self, pristine: list[Any], guards: list[Guard]) -> list[Any]:
         """Copies of the inputs between fences."""
@@ -522,7 +542,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     if options["kind"] == "candidate":
         subject.missing = subject.confine(options)
     torch.set_num_threads(options["threads"])  # starts threads, which inherit the limits
-    set_flags(options["accuracy"])
+    set_flags(options["accuracy"], options["flags"])
     if options["kind"] == "candidate" and not subject.cuda:
         sandbox.tune_allocations(_PERTURB, _PERTURB_BYTE)
     if options.get("compiles"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
@@ -18,6 +19,7 @@ from kgen.evaluator.protocol import (
     Environment,
     Evaluation,
     Health,
+    LibraryProduct,
     Phase,
     Status,
     Timing,
@@ -117,13 +119,16 @@ class Database:
         budget: int,
         kind: str = "sweep",
         roofline: Mapping[str, Any] | None = None,
+        products: Sequence[LibraryProduct] = (),
     ) -> str:
         """Begin a sweep, held by this process. Its problem and environment were added before. Returns its id.
 
         ``kind`` is ``eval`` for the evaluation of one file, a sweep of one candidate. ``roofline`` is a value of
-        :meth:`kgen.roofline.Basis.plain`; it is stored among the arguments, but does not identify the sweep.
+        :meth:`kgen.roofline.Basis.plain`. ``products`` are the library's, which tolerances follow. Both are stored among
+        the arguments, but do not identify the sweep.
         """
         sweep = rows.new_id()
+        found = {"roofline": roofline, "products": [asdict(one) for one in products]}
         row = {
             "id": sweep,
             "problem_id": problem.id,
@@ -137,7 +142,7 @@ class Database:
             "holder": holder.this_process(),
             "kgen": kgen.__version__,
             "arguments_hash": _arguments_hash(arguments),
-            "arguments": codec.plain({**arguments, **({"roofline": roofline} if roofline else {})}),
+            "arguments": codec.plain({**arguments, **{name: value for name, value in found.items() if value}}),
             "kind": kind,
         }
         with self.connections.write() as connection:

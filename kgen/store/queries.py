@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 from sqlalchemy.orm import aliased
 
 from kgen.errors import NotFoundError
-from kgen.evaluator.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing
+from kgen.evaluator.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing, read_product
 from kgen.problem import Problem, sizes
 from kgen.store import models, rows
 from kgen.store.database import Database
@@ -569,6 +569,7 @@ def candidate(database: Database, candidate_id: str) -> CandidateDetail:
         row = connection.execute(query).one_or_none()
         if row is None:
             raise NotFoundError(f"no candidate {candidate_id} in {database.name}")
+        arguments = _arguments(connection, candidate_id)
         return CandidateDetail(
             id=row.id,
             plan=row.plan,
@@ -582,7 +583,8 @@ def candidate(database: Database, candidate_id: str) -> CandidateDetail:
             source=row.text,
             judgements=_judgements(connection, candidate_id),
             finals=_finals(connection, candidate_id),
-            rooflines=_rooflines(connection, candidate_id),
+            rooflines={sweep: found["roofline"] for sweep, found in arguments.items() if found.get("roofline")},
+            products={sweep: tuple(map(read_product, found.get("products", ()))) for sweep, found in arguments.items()},
         )
 
 
@@ -594,10 +596,10 @@ def _finals(connection: Connection, candidate_id: str) -> dict[str, Timing]:
     return {row.sweep_id: rows.to_timing(row) for row in found}
 
 
-def _rooflines(connection: Connection, candidate_id: str) -> dict[str, Mapping[str, Any]]:
+def _arguments(connection: Connection, candidate_id: str) -> dict[str, Mapping[str, Any]]:
+    """The arguments of the sweeps that have the candidate, with what was stored among them."""
     query = select(models.Sweep.id, models.Sweep.arguments).join(models.Trial, models.Trial.sweep_id == models.Sweep.id)
-    found = connection.execute(query.where(models.Trial.candidate_id == candidate_id))
-    return {row.id: row.arguments["roofline"] for row in found if row.arguments.get("roofline")}
+    return {row.id: row.arguments for row in connection.execute(query.where(models.Trial.candidate_id == candidate_id))}
 
 
 def source(database: Database, candidate_id: str) -> str:

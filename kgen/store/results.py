@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Mapping
 
 from kgen.candidate import ParamValue
-from kgen.evaluator.protocol import Accuracy, Environment, Status, Timing
+from kgen.evaluator.protocol import Accuracy, Environment, LibraryProduct, Status, Timing
 from kgen.problem import Problem
 from kgen.store.rows import StoredEvaluation
 
@@ -234,7 +234,7 @@ class CandidateDetail:
     """One candidate in full, its evaluations from the newest to the oldest.
 
     ``finals`` are its timings as a finalist, by sweep. ``rooflines`` are the stored work and ceilings of these sweeps,
-    for :meth:`kgen.roofline.Basis.read`.
+    for :meth:`kgen.roofline.Basis.read`. ``products`` are the library's convolutions as these sweeps measured them.
     """
 
     id: str
@@ -250,6 +250,11 @@ class CandidateDetail:
     judgements: tuple[Judgement, ...]
     finals: Mapping[str, Timing]
     rooflines: Mapping[str, Mapping[str, Any]]
+    products: Mapping[str, tuple[LibraryProduct, ...]]
+
+    def products_of(self, judgement: Judgement) -> tuple[LibraryProduct, ...]:
+        """The library's convolutions as they were when the candidate was judged."""
+        return next((self.products[trial.sweep] for trial in judgement.trials if self.products.get(trial.sweep)), ())
 
 
 @dataclass(frozen=True)

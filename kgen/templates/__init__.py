@@ -36,6 +36,13 @@ class Task:
     hardware: Hardware
     accuracy: Accuracy = Accuracy.FP32
 
+    @property
+    def tf32(self) -> bool:
+        """Whether products as accurate as TF32 are accurate enough: in its class, or where PyTorch multiplies so."""
+        if self.accuracy is not Accuracy.PYTORCH:
+            return self.accuracy is Accuracy.TF32
+        return any(self.plan.graph.node(name).tf32 for name in self.kernel.nodes)
+
 
 @dataclass(frozen=True)
 class Argument:

@@ -162,6 +162,7 @@ class _Eval:
             combinations=1,
             budget=1,
             kind="eval",
+            products=self.evaluator.products,
         )
         opened = events.Opened(
             sweep=self.sweep,

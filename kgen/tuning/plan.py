@@ -18,7 +18,9 @@ from kgen.machine import gpu_arch
 from kgen.problem import Problem, load, resolve_mode, without_values
 from kgen.roofline import Work
 from kgen.templates import templates
+from kgen.tuning import precision
 from kgen.tuning.design import captured
+from kgen.tuning.precision import Precision
 from kgen.tuning.prediction import WORTH, Prediction, Predictor
 
 #: Architecture where this machine has no GPU and none is named.
@@ -68,6 +70,7 @@ class ModePlan:
     """One mode of a problem: its operators, its least work and time, the control, and the best few plans in order.
 
     ``kernels`` counts the operators that kernels take in the plan that takes most; times are predicted milliseconds.
+    ``precisions`` are those of the convolutions on a GPU.
     """
 
     mode: str
@@ -77,6 +80,7 @@ class ModePlan:
     control: Prediction
     best: tuple[Ranked, ...]
     kernels: int
+    precisions: tuple[Precision, ...] = ()
 
     @property
     def speedup(self) -> float:
@@ -112,7 +116,7 @@ class Planned:
 def plan(problem: Problem, arch: str | None = None) -> Planned:
     """Plan a problem on an architecture (``sm_90``, ``cpu``), by default that of this machine's GPU.
 
-    PyTorch is taken with its default flags: TF32 in convolutions, float32 in matmuls. Raises
+    PyTorch is taken with its default flags: float32 in matmuls, TF32 in convolutions where cuDNN probably uses it. Raises
     :class:`kgen.errors.DeviceError` for an unknown architecture and :class:`kgen.errors.ProblemError` where the problem
     cannot be executed or captured.
     """
@@ -133,6 +137,7 @@ def _hardware(arch: str | None) -> Hardware:
 
 
 def _mode(mode: str, graph: OpGraph, predictor: Predictor) -> ModePlan:
+    graph, precisions = precision.predicted(graph) if predictor.hardware.device_type == "cuda" else (graph, ())
     every = templates(predictor.hardware.device_type).values()
     lacking = [template.lacks(predictor.hardware) for template in every]
     found = plans(graph, [t for t, lacks in zip(every, lacking) if not lacks], predictor.order)
@@ -147,6 +152,7 @@ def _mode(mode: str, graph: OpGraph, predictor: Predictor) -> ModePlan:
         control=next(prediction for prediction in ranked if prediction.plan.control),
         best=tuple(Ranked(prediction, _reasons(prediction.plan, own, lacks)) for prediction in ranked[:BEST]),
         kernels=max(len(_taken(plan, graph.nodes)) for plan in found),
+        precisions=precisions,
     )
 
 

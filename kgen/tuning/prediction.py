@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Callable, Sequence, TypeVar
 
-from kgen.compiler.contractions import CONTRACTIONS, CONVOLUTION, MATMUL, flops, is_convolution, is_depthwise, kernel_size
+from kgen.compiler.contractions import CONTRACTIONS, flops, is_convolution, is_depthwise, kernel_size
 from kgen.compiler.costs import CHANNELS_LAST, Cost, kernel_cost, library_cost
 from kgen.compiler.dtypes import HALF
 from kgen.compiler.fusion import MOST_PLANS, FusionPlan, Kernel, Library
@@ -142,18 +142,15 @@ class Prediction:
 class Predictor:
     """Predicts times on one device, in milliseconds.
 
-    ``accuracy`` says in which arithmetic PyTorch contracts; by default as PyTorch's own flags have it: TF32 in
-    convolutions, float32 in matmuls.
+    ``accuracy`` says in which arithmetic PyTorch contracts; by default as PyTorch's own flags have it: TF32 in the
+    convolutions that are marked so, float32 in matmuls.
     """
 
     def __init__(self, hardware: Hardware, accuracy: Accuracy | None = None) -> None:
         self.hardware = hardware
         self.ceilings = expected_ceilings(hardware)
         self.launch_ms = LAUNCH_MS[hardware.device_type]
-        self.types = {
-            MATMUL: "tf32" if accuracy is Accuracy.TF32 else "float32",
-            CONVOLUTION: "float32" if accuracy in (Accuracy.FP32, Accuracy.KERNELBENCH) else "tf32",
-        }
+        self.accuracy = accuracy or Accuracy.PYTORCH
         # Plans and graphs are known by identity, because hashing them takes long; each stands beside its figures.
         self._known: dict[int, tuple[FusionPlan, float]] = {}
         self._costs: dict[tuple[int, tuple[str, ...], tuple[str, ...]], tuple[OpGraph, Cost]] = {}
@@ -191,8 +188,7 @@ class Predictor:
             return self._library(plan.graph, step)
         key = id(plan.graph), step.nodes, step.outputs
         if key not in self._costs:
-            half = any(_is_half(plan.graph, plan.graph.node(name)) for name in step.nodes)
-            products = 1 if half else self._products(_kind(plan.graph, step))
+            products = min((self._products(plan.graph, plan.graph.node(name)) for name in step.nodes), default=3)
             self._costs[key] = plan.graph, kernel_cost(plan, step, self._row_bytes, products, self._shares)
         _, cost = self._costs[key]
         share = templates(self.hardware.device_type)[step.schedule].share
@@ -206,8 +202,7 @@ class Predictor:
             return StepTime(step, cost, 0.0, "none")
         found = library_class(graph, node) if self.hardware.device_type == "cuda" else cpu_class(node)
         contraction = CONTRACTIONS.get(node.op)
-        type_ = self.types[contraction.kind] if contraction else "float32"
-        type_ = "float16" if contraction and _is_half(graph, node) else type_
+        type_ = "float16" if _is_half(graph, node) else "tf32" if contraction and self._in_tf32(node) else "float32"
         arithmetic_ms = cost.flops / self._rate(type_) / found.arithmetic
         return self._time(step, cost, self._copy_ms(cost.nbytes) / found.copy, arithmetic_ms)
 
@@ -228,12 +223,16 @@ class Predictor:
         if contraction is None:
             return 0.0
         operations = flops(graph, node)
-        products = 1 if _is_half(graph, node) else self._products(contraction.kind)
+        products = self._products(graph, node)
         return min(operations / self._rate("float32"), operations * products / self._rate("float16"))
 
-    def _products(self, kind: str) -> int:
+    def _products(self, graph: OpGraph, node: Node) -> int:
         """Products that are as accurate as PyTorch: three of float16 stand for float32, one for TF32; one on a CPU."""
-        return 1 if self.types[kind] == "tf32" or self.hardware.device_type == "cpu" else 3
+        return 1 if _is_half(graph, node) or self._in_tf32(node) or self.hardware.device_type == "cpu" else 3
+
+    def _in_tf32(self, node: Node) -> bool:
+        """Whether PyTorch multiplies in TF32: everywhere in that class, and in marked convolutions by its own flags."""
+        return self.accuracy is Accuracy.TF32 or (self.accuracy is Accuracy.PYTORCH and node.tf32)
 
     def _copy_ms(self, nbytes: int) -> float:
         return nbytes / self.ceilings.copy_gbytes_per_second / 1e6
@@ -266,11 +265,6 @@ def computed_again(plan: FusionPlan, kernel: Kernel) -> int:
     largest = max(plan.graph.type(name).numel for name in kernel.outputs)
     found = [plan.graph.node(name) for name in kernel.nodes]
     return sum(node.type is not None and not is_view(node) and SMALL * node.type.numel <= largest for node in found)
-
-
-def _kind(graph: OpGraph, kernel: Kernel) -> str:
-    """Which of PyTorch's TF32 flags a kernel's contraction follows."""
-    return CONVOLUTION if any(is_convolution(graph.node(name)) for name in kernel.nodes) else MATMUL
 
 
 Plan = TypeVar("Plan")

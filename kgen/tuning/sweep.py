@@ -32,7 +32,7 @@ from kgen.machine import find_own_tools, keep_bytecode, resolve_devices
 from kgen.problem import Problem, load
 from kgen.statistics import Interval, median_ms, ratio_interval
 from kgen.store import Database, queries
-from kgen.tuning import attempts, time_budget
+from kgen.tuning import attempts, precision, time_budget
 from kgen.tuning.design import Design, captured
 from kgen.tuning.pipeline import Outcome, Pipeline, original
 from kgen.tuning.search import STRATEGIES, Point, Search, chosen
@@ -150,7 +150,7 @@ def designed(problem: Problem, devices: DevicePool) -> Design:
     # Its constructor leaves another mode than train, or it uses autocast.
     if first.problem.modes != problem.modes or (graphs.by_device and first.hardware.device_type != "cpu"):
         graphs = captured(replace(loaded, problem=first.problem), first.hardware.device_type)
-    return Design(first.problem, graphs, first.hardware, first.accuracy)
+    return Design(first.problem, precision.measured(graphs, first.products), first.hardware, first.accuracy)
 
 
 def arguments(request: SweepRequest, device: str, strategy: str | None) -> dict[str, Any]:
@@ -302,6 +302,7 @@ class _Sweep:
                 combinations=self.design.combinations,
                 budget=self.budget,
                 roofline=self._basis().plain(),
+                products=self.devices.first.products,
             )
 
     def _basis(self) -> roofline.Basis:

@@ -61,6 +61,7 @@ def _judgement(console: Console, detail: CandidateDetail, judgement: Judgement, 
         ("status", f"{evaluation.status} at accuracy {evaluation.accuracy}"),
     ]
     facts += [("reason", evaluation.reason)] if evaluation.reason else []
+    facts += tables.products(detail.products_of(judgement))
     facts += [("labels", ", ".join(evaluation.labels))] if evaluation.labels else []
     facts += _build(judgement)
     tables.print_facts(console, facts)

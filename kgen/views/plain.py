@@ -142,7 +142,7 @@ def _group(group: Group) -> dict[str, Any]:
 
 def candidate_detail(detail: CandidateDetail, file: Path | None) -> dict[str, Any]:
     """One candidate in full."""
-    derived = ("id", "judgements", "finals", "rooflines")
+    derived = ("id", "judgements", "finals", "rooflines", "products")
     fields = {name: value for name, value in vars(detail).items() if name not in derived}
     return {
         "kind": "candidate",
@@ -368,6 +368,7 @@ def _judgement(detail: CandidateDetail, judgement: Judgement) -> dict[str, Any]:
         "log": evaluation.log,
         "created_at": judgement.created_at,
         "environment": _environment(judgement.environment),
+        "convolutions": [asdict(one) | {"tf32": one.tf32} for one in detail.products_of(judgement)],
         "trials": [_result(detail, item, evaluation.accuracy) for item in judgement.trials],
     }
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Sequence
 
 from rich.console import Console
+from rich.table import Table
 
 from kgen.compiler.fusion import Kernel
 from kgen.compiler.reasons import aten_name
 from kgen.tuning.plan import ModePlan, Planned, Ranked
+from kgen.tuning.precision import Precision
 from kgen.tuning.prediction import StepTime
 from kgen.views import text
 from kgen.views.layout import grid, print_facts
@@ -52,6 +54,9 @@ def _mode(mode: ModePlan) -> dict[str, Any]:
                 "flops": operator.cost.flops,
             }
             for operator in mode.operators
+        ],
+        "convolutions": [
+            {"name": of.name, "tf32": of.tf32, "products": of.products, "why": of.reason} for of in mode.precisions
         ],
         "plans": [_ranked(ranked) for ranked in mode.best],
     }
@@ -98,8 +103,18 @@ def page(console: Console, planned: Planned) -> None:
             shape = "several" if operator.shape is None else f"{operator.dtype}{list(operator.shape)}"
             table.add_row(operator.aten, shape, _bytes(operator.cost.nbytes), _flops(operator.cost.flops))
         console.print(table)
+        if mode.precisions:
+            console.print(_precisions(mode.precisions))
         for number, ranked in enumerate(mode.best, 1):
             _plan(console, number, ranked)
+
+
+def _precisions(precisions: Sequence[Precision]) -> Table:
+    """How each convolution is multiplied, by the library and by a kernel."""
+    table = grid("convolution", "cuDNN, predicted", "> products of a kernel", "why")
+    for of in precisions:
+        table.add_row(of.name, "TF32" if of.tf32 else "float32", str(of.products), of.reason)
+    return table
 
 
 def _plan(console: Console, number: int, ranked: Ranked) -> None:

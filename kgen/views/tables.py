@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from kgen.evaluator.protocol import CaseErrors
+from kgen.evaluator.protocol import CaseErrors, LibraryProduct
 from kgen.events import Finished, Judged, Leader
 from kgen.store.results import (
     BestRow,
@@ -419,6 +419,13 @@ def errors(errors: Iterable[CaseErrors]) -> Table:
         note = error.note or ("" if error.ok else "fails")
         table.add_row(error.case, error.output, *(text.figure(value) for value in figures), note)
     return table
+
+
+def products(found: Sequence[LibraryProduct]) -> list[tuple[str, str]]:
+    """How cuDNN multiplied the convolutions and recurrent layers, those in float32 by name, in one fact or none."""
+    exact = [f"{'x'.join(map(str, one.weight))} ({one.reason})" for one in found if not one.tf32]
+    line = f"TF32 in {len(found) - len(exact)} of {len(found)}"
+    return [("cuDNN", f"{line}; not in {', '.join(exact)}" if exact else line)] if found else []
 
 
 def _rejections(console: Console, groups: Sequence[Rejections]) -> None:

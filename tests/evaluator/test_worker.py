@@ -161,7 +161,7 @@ def test_outputs_that_were_fetched_are_let_go_where_they_are_large(subject, monk
 @pytest.fixture
 def plainly(subject):
     """The same subject, with the plain checks of own candidates."""
-    found = Subject({"device": "cpu", "shared": False})
+    found = Subject({"device": "cpu", "shared": False, "accuracy": "fp32", "flags": ()})
     for name in ("model", "call_model", "modes", "matched", "base", "weights", "output", "generators"):
         setattr(found, name, getattr(subject, name))
     return found

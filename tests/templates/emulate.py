@@ -28,11 +28,12 @@ from torch.utils.flop_counter import FlopCounterMode
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
 from emulated import Device, EmulationError  # noqa: E402
+from models import in_tf32  # noqa: E402
 
 from kgen.candidate import Candidate  # noqa: E402
 from kgen.compiler.capture import capture  # noqa: E402
 from kgen.errors import KgenError  # noqa: E402
-from kgen.evaluator.correctness import reference  # noqa: E402
+from kgen.evaluator.correctness import cudnn, reference  # noqa: E402
 from kgen.evaluator.correctness.oracle import Case, Oracle  # noqa: E402
 from kgen.evaluator.correctness.validate import explain  # noqa: E402
 from kgen.evaluator.protocol import Accuracy, CaseErrors  # noqa: E402
@@ -111,9 +112,9 @@ def _tf32_convolutions(enabled: bool) -> Iterator[None]:
         yield
         return
 
-    class Tf32(reference._Eager):
+    class Tf32(cudnn.Eager):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func in reference._OF_CUDNN and args[0].dtype == torch.float32:
+            if func in cudnn.OPERATORS and args[0].dtype == torch.float32:
                 args = [*map(_rounded_to_tf32, args[:2]), *args[2:]]
             return func(*args, **(kwargs or {}))
 
@@ -124,7 +125,7 @@ def _tf32_convolutions(enabled: bool) -> Iterator[None]:
             return eager(self, *args)
 
     with mock.patch.object(reference.Reference, "eager", in_tf32), mock.patch.object(
-            reference, "_Rounding", lambda noise, dtype, tf32=False, **more: rounding(noise, dtype, tf32=True, **more)):
+            reference, "_Rounding", lambda noise, dtype, tf32=(), **more: rounding(noise, dtype, tf32=[True] * 999, **more)):
         yield
 
 
@@ -257,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         loaded = load(replace(whole, mode=judge.loaded.problem.mode))
         hardware = for_arch(options.arch)
         hardware = replace(hardware, l2_bytes=options.l2) if options.l2 else hardware
-        design = Design(loaded.problem, capture(loaded), hardware, options.accuracy)
+        design = Design(loaded.problem, in_tf32(capture(loaded)), hardware, options.accuracy)
     except (KgenError, NotImplementedError) as error:  # PyTorch's CPU lacks some operators in half precision
         print(error, file=sys.stderr)
         return 2

@@ -262,6 +262,7 @@ class Scripted:
     """Stands for the evaluator: a right file, timed twice as fast as eager unless ``lost`` names who is left out."""
 
     accuracy = Accuracy.FP32
+    products = ()
     lost: tuple[str, ...] = ()
     health_passed_by: tuple[str, ...] = ()
 

@@ -15,6 +15,7 @@ from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import cpu, expected_ceilings, for_arch
 from kgen.templates import templates
 from kgen.tuning import prediction
+from kgen.tuning import precision
 from kgen.tuning.prediction import LAUNCH_MS, LIBRARY_CLASSES, Predictor, in_order, library_class
 
 TEMPLATES = tuple(templates("cuda").values())
@@ -76,10 +77,10 @@ def test_product_takes_the_rate_of_its_arithmetic(accuracy: Accuracy | None, lib
 @pytest.mark.parametrize(
     ("accuracy", "rate"), [(None, 413.0), (Accuracy.TF32, 413.0), (Accuracy.FP32, 51.0), (Accuracy.KERNELBENCH, 51.0)]
 )
-def test_convolution_of_the_library_is_in_tf32_by_default(accuracy: Accuracy | None, rate: float) -> None:
-    found = captured(
+def test_convolution_of_many_channels_is_in_tf32_by_default(accuracy: Accuracy | None, rate: float) -> None:
+    found, _ = precision.predicted(captured(
         "return self.conv(x)", "torch.empty(16, 512, 64, 64, device='meta')", "self.conv = nn.Conv2d(512, 512, 3, padding=1)"
-    )
+    ))
     share = library_class(found, found.nodes[0]).arithmetic
     gflop = 2 * 16 * 64 * 64 * 512 * 512 * 9 / 1e9
     assert h200(accuracy).ms(control(found)) == pytest.approx(gflop / rate / share + LAUNCH, rel=1e-4)

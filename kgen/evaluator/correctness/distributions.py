@@ -310,6 +310,14 @@ def mixtures(buffers: Any, pool: Sequence[Any], key: int) -> Iterator[Mixture]:
             yield Mixture(buffer, _choices(a, _is_mixable(a) and _is_mixable(b), generator), a, b)
 
 
+def mixed(sets: Sequence[Any], key: int) -> Any:
+    """A new input set, mixed of ``sets`` as ``key`` says."""
+    made = map_tensors(sets[0], torch.empty_like)
+    for content in mixtures(made, sets, key):
+        content.fill()
+    return made
+
+
 def _choices(x: torch.Tensor, elementwise: bool, generator: torch.Generator) -> list[torch.Tensor]:
     """Random bits for each index; for the first index alone where elements may not be mixed within a row."""
     if x.ndim == 1 and not elementwise:

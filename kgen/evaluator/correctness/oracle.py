@@ -5,9 +5,11 @@ It answers the parent's requests one by one. Inputs leave it in shared memory; e
 
 import itertools
 import platform
+import random
 import time
 import timeit
 import traceback
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
 from math import inf
@@ -16,14 +18,15 @@ from typing import Any, Callable, Iterator, Sequence, TypeAlias
 import torch
 
 from kgen.errors import DeviceError, KgenError, ProblemError
-from kgen.evaluator.correctness import moments
+from kgen.evaluator.correctness import cudnn, moments
 from kgen.evaluator.correctness.distributions import (DISTRIBUTIONS, FULL, HALF, NON_FINITE, REDUCED, REDUCED_ROWS,
                                                       Distribution, batch_size, change_inputs, change_weights,
-                                                      drawn_batches, joined, mixtures, seed_of, slice_batch)
-from kgen.evaluator.correctness.reference import (Reference, Run, State, construct, draw_weights, generator_states,
-                                                  made_on, set_flags)
-from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real, parts
-from kgen.evaluator.protocol import Accuracy
+                                                      drawn_batches, joined, mixed, mixtures, seed_of, slice_batch)
+from kgen.evaluator.correctness.reference import (Reference, Run, State, construct, draw_weights, flags,
+                                                  generator_states, made_on, set_flags)
+from kgen.evaluator.correctness.tolerance import (CLEAR_ERRORS, FIRST_INPUTS, INPUTS, Expected, Typical, as_real,
+                                                  parts)
+from kgen.evaluator.protocol import Accuracy, LibraryProduct
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span, tensors
 from kgen.evaluator.runtime.channel import Channel
@@ -48,6 +51,7 @@ _RESIDENT_BYTES = 1 << 30  #: bytes of expected values on a GPU beside those of 
 _CACHED_BYTES = 1 << 28  #: bytes of a GPU that torch keeps for later; more of them are freed after each answer
 _STATE = "state "  #: prefix of the names of buffers
 _COPY_BYTES = 64 << 20
+_SHORT_INPUT, _LONG_INPUT = 0.05, 2.0  # seconds of one input; above the first, few fresh ones are tried first; above the second, none
 _TRIVIAL_ANSWERS = 4  # those that the health of a problem is judged by
 #: Bytes; a cold cache on the CPU. A server's last-level cache is larger than any problem, and flushing it takes longer
 #: than a call.
@@ -79,6 +83,21 @@ class Case:
     widened: bool = False  # whether runs with roundings have added to the reference error, where a value is refused without
     noise: bool = True  # whether they may for a foreign output of a timed call
     spreads: list[moments.Spread | None] = field(default_factory=list)  # of random outputs, once they are asked for
+    seconds: float = 0.0  # of its runs in float32 and float64
+    draws: "Draws | None" = None  # once a tensor of few errors is judged over several inputs
+
+
+@dataclass(eq=False)
+class Draws:
+    """Fresh inputs of a case: two sets, which keys mix. ``numbers`` are those of the tensors whose expected values are
+    kept, one list for each key."""
+
+    sets: list[list[Any]]
+    arena: Arena
+    node: Node
+    keys: list[int]
+    numbers: list[int]
+    expected: list[list[Expected]] = field(default_factory=list)
 
 
 class Oracle:
@@ -100,7 +119,10 @@ class Oracle:
         self._construction = construction
         self._path = problem.path
         loaded = load(problem)
+        self.flags = flags()  # those of PyTorch, or of the problem's file
         self.reference = Reference(loaded, device, construction)
+        if self.accuracy is not Accuracy.PYTORCH:
+            set_flags(self.accuracy)  # whatever the problem's file has set
         self.loaded = resolve_mode(loaded, self.reference.single)
         self.modes = self.loaded.problem.modes
         self.ties = self.reference.ties()
@@ -122,13 +144,19 @@ class Oracle:
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory with an input or the state
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
         self._draws: dict[str, list[list[Any]]] = {}  # by subject: each run's tensors
+        self._unclear: dict[str, dict[int, torch.Tensor]] = {}  # by subject: values that fresh inputs decide about
+        self._drawn_into: dict[str, Arena] = {}  # by subject: memory for its outputs from fresh inputs
         self.peak_bytes = 0  # of device memory, in one eager forward with its inputs and weights
         self._forward_seconds = 0.0
-        uses_cudnn = [self._look_at(mode) for mode in self.modes]
+        noted = {mode: self._look_at(mode) for mode in self.modes}
+        self._calls = {mode: of.calls for mode, of in noted.items()}  # of cuDNN
+        self._errors_of_calls: dict[tuple[str, int], tuple[float, ...]] = {}  # by mode and rows
         if not self.output_bytes:
             raise ProblemError(f"{self._path}: forward returns no element: there is nothing to compare")
         _free_cache(self.device)
-        if self.accuracy is Accuracy.PYTORCH and not self.half and not any(uses_cudnn):
+        convolves, multiplies = any(self._calls.values()), any(of.matmuls for of in noted.values())
+        in_tf32 = convolves or (multiplies and (self.accuracy is Accuracy.TF32 or torch.backends.cuda.matmul.allow_tf32))
+        if self.accuracy in (Accuracy.PYTORCH, Accuracy.TF32) and not self.half and not in_tf32:
             self.accuracy = Accuracy.FP32  # the flags change nothing then, and results are shared with fp32
             set_flags(self.accuracy)
         size = describe(self._given)[1]
@@ -145,25 +173,46 @@ class Oracle:
         self.state_arena, self.state_node = Arena.holding(dict(self._states["drawn"]), self.place)
         self._states["drawn"] = self.state_arena.read(self.state_node, device)
 
-    def _look_at(self, mode: str) -> bool:
-        """Run the problem in a mode: its memory, and its output's nature. Returns whether cuDNN may use TF32 in it."""
+    def _look_at(self, mode: str) -> cudnn.Noted:
+        """Run the problem in a mode: its memory, and its output's nature. Returns the products of the library."""
         if self.device != "cpu":
             torch.cuda.reset_peak_memory_stats(self.device)
             before = torch.cuda.memory_allocated(self.device)
         started = time.monotonic()
-        run, views, uses_cudnn = self.reference.looked_at(self._given, self._states["drawn"], mode)
+        run, views, noted = self.reference.looked_at(self._given, self._states["drawn"], mode)
         taken = torch.cuda.max_memory_allocated(self.device) - before if self.device != "cpu" else 0
         finite = _is_finite(run)  # waits for the device
         self._forward_seconds = max(self._forward_seconds, time.monotonic() - started)
         if not finite:  # as behind a root of a scale
             self._states["drawn"] = self._draw_weights(signs=False)
-            run, views, uses_cudnn = self.reference.looked_at(self._given, self._states["drawn"], mode)
+            run, views, noted = self.reference.looked_at(self._given, self._states["drawn"], mode)
         self.peak_bytes = max(self.peak_bytes, taken + describe([self._states["drawn"]])[1])
         _refuse_others(self._path, "the model returns", run[0])
         self.output_bytes = max(self.output_bytes, describe(list(run))[1])
         self.views[mode] = sorted(views)
         self.random[mode] = self._is_random(mode, run)
-        return uses_cudnn
+        return noted
+
+    def _errors_at(self, mode: str, rows: int) -> tuple[float, ...]:
+        """The error of each call of cuDNN in a forward of so many rows, on random operands; none where TF32 is off."""
+        if (mode, rows) not in self._errors_of_calls:
+            calls = self._calls[mode]
+            if calls and rows != self.rows:
+                calls = self.reference.looked_at(slice_batch(self._given, rows), self._states["drawn"], mode)[2].calls
+            self._errors_of_calls[mode, rows] = self.reference.products(calls)
+        return self._errors_of_calls[mode, rows]
+
+    def products(self) -> list[LibraryProduct]:
+        """The calls of cuDNN, with their errors at the batch size of each test case. A batch that the problem refuses
+        tells nothing."""
+        found: list[LibraryProduct] = []
+        for mode, calls in self._calls.items():
+            errors = {}
+            for rows in {self._rows(d) for d in self.distributions if calls} if self.reference.allows_tf32 else ():
+                with suppress(RuntimeError, ValueError, TypeError):
+                    errors[rows] = self._errors_at(mode, rows)
+            found += cudnn.products(calls, errors) if errors else ()
+        return found
 
     def _reduced(self) -> int:
         """The rows of a reduced batch; two at least where there are as many."""
@@ -297,8 +346,9 @@ class Oracle:
         case.arena, case.node = Arena.holding(self._changed(case), self.place)
         case.inputs = case.arena.read(case.node, self.device)
 
-    def _changed(self, case: Case) -> list[Any]:
-        distribution, inputs = case.distribution, slice_batch(self._given, self._rows(case.distribution))
+    def _changed(self, case: Case, given: list[Any] | None = None) -> list[Any]:
+        """The problem's inputs, or others that are ``given``, changed as the distribution of ``case`` says."""
+        distribution, inputs = case.distribution, slice_batch(given or self._given, self._rows(case.distribution))
         if describe(inputs)[1] < _LARGE_BYTES:  # on a GPU, each change would load kernels
             inputs = map_tensors(inputs, lambda x: x.cpu())
         seed, weights = self._secret + self.distributions.index(distribution), self.state(distribution, case.weights)
@@ -343,7 +393,7 @@ class Oracle:
             case.note = "float64 runs take too long here"
             return case
         self._hold_inputs(case)
-        inputs, where = case.inputs, ""
+        inputs, where, started = case.inputs, "", time.monotonic()
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager) if weights == "drawn" else [eager[0]])
@@ -356,6 +406,7 @@ class Oracle:
             typical = reduce(Typical.worst, (e.typical for e in given), Typical())
             contents = partial(slice_batch, inputs)
             case.expected = self._expect(contents, batch_size(inputs), state, case, eager, typical)
+            case.seconds = time.monotonic() - started
             self._excuse(case, state)
             if self.random[mode]:  # many runs are judged together
                 self._widen(case)
@@ -392,11 +443,14 @@ class Oracle:
         if case.widened or not case.expected:
             return False
         case.widened, case.aside, started = True, [], time.monotonic()
-        state, run = self.state(case.distribution, case.weights), partial(self.reference.exact, noise=True)
+        rows = batch_size(case.inputs)
+        everywhere = self.accuracy is Accuracy.TF32
+        run = partial(self.reference.exact, noise=True, products=None if everywhere else self._errors_at(case.mode, rows))
+        state = self.state(case.distribution, case.weights)
         for turn in range(NOISY_RUNS):
             if turn and time.monotonic() - started > self._seconds / _OF_A_CASE:
                 break
-            values = tensors(list(self._by_slices(run, partial(slice_batch, case.inputs), batch_size(case.inputs), state, case)))
+            values = tensors(list(self._by_slices(run, partial(slice_batch, case.inputs), rows, state, case)))
             for expected in case.expected:
                 expected.see(values.pop(0))
         return bool([expected.settle() for expected in case.expected])
@@ -461,6 +515,9 @@ class Oracle:
     def forget(self, subject: str) -> None:
         """Free a subject's output memory and its runs."""
         self._draws.pop(subject, None)
+        self._unclear.pop(subject, None)
+        if (drawn := self._drawn_into.pop(subject, None)) is not None:
+            drawn.close()
         memory = self._outputs_of.pop(subject, None)
         if memory is not None and memory is not self._lent:
             memory.close()
@@ -483,6 +540,67 @@ class Oracle:
             return rows
         return [row if spread is None else row | spread.judge([moments.sampled(value)], self.accuracy)
                 for spread, row, value in zip(self._spreads(case, moments.FEW), rows, values)]
+
+    def unclear(self, subject: str, case: Case, values: list[torch.Tensor], rows: list[dict[str, Any]]) -> int:
+        """How many fresh inputs must tell whether the tensors of few errors are right; 0 where ``rows`` decide. Their
+        ``values`` are kept. Random values are judged by many runs in another way."""
+        numbers = [number for number, (e, row) in enumerate(zip(case.expected, rows)) if not e.is_clear(row)]
+        wrong = any(not row["ok"] for number, row in enumerate(rows) if number not in numbers)
+        if not numbers or wrong or self.random[case.mode] or self.accuracy is Accuracy.KERNELBENCH or case.seconds > _LONG_INPUT:
+            return 0
+        self._unclear[subject] = {number: values[number].clone() for number in numbers}
+        tiny = any(case.expected[number].independent < CLEAR_ERRORS for number in numbers)
+        own = case.distribution is self.distributions[0]
+        return (INPUTS if own and tiny and case.seconds < _SHORT_INPUT else FIRST_INPUTS) - 1
+
+    def draws(self, case: Case) -> Draws:
+        """The fresh inputs of a case: mixtures of two input sets that are changed like its own."""
+        if case.draws is None:
+            arena, node, sets = self.pool_arena, self.pool_node, self.pool
+            if (case.distribution.values, self._rows(case.distribution)) != ("given", self.rows):
+                arena, node = Arena.holding([self._changed(case, given) for given in self.pool[:2]], self.place)
+                sets = arena.read(node, self.device)
+            keys = random.Random(self._secret + case.rng)
+            few = [number for number, e in enumerate(case.expected[: _count(case.outputs)]) if e.may_be_pooled]
+            case.draws = Draws(sets, arena, node, [keys.getrandbits(48) for _ in range(INPUTS - 1)], few)
+        return case.draws
+
+    def draw_memory(self, subject: str, case: Case) -> Arena:
+        """Memory for the tensors of few errors that ``subject`` gives for the fresh inputs of a case."""
+        draws = self.draws(case)
+        size = max(1, _few_leaves(case, draws.numbers)[1]) * len(draws.keys)
+        memory = self._drawn_into.get(subject)
+        if memory is None or memory.size < size:
+            if memory is not None:
+                memory.close()
+            memory = self._drawn_into[subject] = Arena.create(size, self.place)
+        return memory
+
+    def judge_draws(self, subject: str, case: Case, count: int) -> tuple[list[dict[str, Any]], int]:
+        """Figures over the case's own input and ``count`` fresh ones of each tensor that was unclear, by number, and how
+        many inputs more must tell."""
+        draws, kept, memory = self.draws(case), self._unclear[subject], self._drawn_into[subject]
+        while len(draws.expected) < count:
+            draws.expected.append(self._expect_draw(case, draws, draws.keys[len(draws.expected)]))
+        leaves_of, step = _few_leaves(case, draws.numbers)
+        found, more = [], 0
+        for place, (number, leaf) in enumerate(zip(draws.numbers, leaves_of)):
+            if number in kept:
+                values = [memory.read(leaf | {"offset": leaf["offset"] + turn * step}, self.device) for turn in range(count)]
+                expected = case.expected[number]
+                row = expected.pooled([kept[number], *values], [one[place] for one in draws.expected[:count]])
+                found.append({"number": number} | row)
+                if 1 + count < INPUTS and not expected.is_clear_together(row):
+                    more = INPUTS - 1
+        return found, more
+
+    def _expect_draw(self, case: Case, draws: Draws, key: int) -> list[Expected]:
+        """The expected values of the tensors of few errors for the inputs that ``key`` mixes."""
+        inputs = mixed(draws.sets, key)
+        state = self.state(case.distribution, case.weights)
+        exact, eager = (tensors(list(run(inputs, state, case.mode, seed_of(key))))
+                        for run in (self.reference.exact, self.reference.eager))
+        return [Expected.begun("", exact[number], eager[number]) for number in draws.numbers]
 
     def draw(self, subject: str, case: Case, values: list[torch.Tensor], count: int) -> dict[str, Any]:
         """Keep a run of a subject, the first under the case's own seed. Of ``count`` runs, the figures of each tensor,
@@ -566,6 +684,19 @@ class Oracle:
                 raise ProblemError(f"{self._path}: the shape of what the model returns depends on the values of its inputs, "
                                    "which kgen does not judge: pad it to a fixed size")
         return found
+
+
+def _count(outputs: Node) -> int:
+    """The number of tensors that a node describes."""
+    return sum(leaf["kind"] == "tensor" for leaf in nodes(outputs))
+
+
+def _few_leaves(case: Case, numbers: list[int]) -> tuple[list[Node], int]:
+    """Where the tensors of few errors lie, behind each other without gaps in a tensor, and the bytes of all of them."""
+    every = [leaf for leaf in nodes(case.outputs) if leaf["kind"] == "tensor"]
+    plain = [torch.empty(every[n]["size"], dtype=getattr(torch, every[n]["dtype"]), device="meta") for n in numbers]
+    node, end = describe(plain)
+    return [leaf | {"device": every[n]["device"]} for n, leaf in zip(numbers, node["items"])], end
 
 
 def _trivial_answers(exact: torch.Tensor, inputs: list[Any]) -> dict[str, list[torch.Tensor]]:
@@ -669,7 +800,7 @@ class _Desk:
         return {
             "mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "half": oracle.half, "cases": oracle.names(),
             "bytes": oracle.bytes, "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes,
-            "rows": oracle.most_rows,
+            "rows": oracle.most_rows, "flags": oracle.flags, "products": [asdict(one) for one in oracle.products()],
             "load": {"views": oracle.views, "ties": oracle.ties, "init": init_node, "state": oracle.state_node,
                      "state_bytes": oracle.state_arena.size},
             "prepare": {"pool": oracle.pool_node, "pool_bytes": oracle.pool_arena.size},
@@ -698,8 +829,22 @@ class _Desk:
         found = self._oracle.case(case, mode, weights, judged=True)
         if count:
             return self._oracle.draw(subject, found, values, count), []
-        judge = self._oracle.judge if key is None else partial(self._oracle.judge_timed, key)
-        return {"rows": judge(found, values, own_numbers=own_numbers)}, []
+        if key is not None:
+            return {"rows": self._oracle.judge_timed(key, found, values, own_numbers=own_numbers)}, []
+        rows = self._oracle.judge(found, values, own_numbers=own_numbers)
+        return {"rows": rows, "unclear": self._oracle.unclear(subject, found, values, rows)}, []
+
+    def draws(self, *, subject: str, case: str, mode: str, weights: str) -> Reply:
+        found = self._oracle.case(case, mode, weights, judged=True)
+        draws, memory = self._oracle.draws(found), self._oracle.draw_memory(subject, found)
+        leaves_of, step = _few_leaves(found, draws.numbers)
+        return {"sets": draws.node, "bytes": draws.arena.size, "keys": draws.keys, "rngs": [*map(seed_of, draws.keys)],
+                "numbers": draws.numbers, "outputs": leaves_of, "step": step, "output_bytes": memory.size,
+                "sizes": [leaf["size"] for leaf in leaves_of]}, [draws.arena.fd, memory.fd]
+
+    def judge_draws(self, *, subject: str, case: str, mode: str, weights: str, count: int) -> Reply:
+        rows, more = self._oracle.judge_draws(subject, self._oracle.case(case, mode, weights, judged=True), count)
+        return {"rows": rows, "more": more}, []
 
     def forget(self, *, subject: str) -> Reply:
         self._oracle.forget(subject)

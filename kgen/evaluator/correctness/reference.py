@@ -8,11 +8,12 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kgen.errors import ProblemError
+from kgen.evaluator.correctness import cudnn
 from kgen.evaluator.correctness.distributions import HALF
 from kgen.evaluator.correctness.tolerance import epsilon_of
+from kgen.evaluator.protocol import TF32_LEAST
 from kgen.evaluator.runtime.arena import map_tensors, tensors
 from kgen.problem import LoadedProblem
 
@@ -34,21 +35,30 @@ _NORMS = frozenset({
     aten.cudnn_batch_norm.default,
 })
 #: Operators that multiply their last two arguments.
-_PRODUCTS = frozenset({
-    aten.mul.Tensor, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.addmm.default,
-    aten.addmv.default, aten.baddbmm.default,
-})
-#: Operators that cuDNN may run in TF32.
-_OF_CUDNN = frozenset({aten.convolution.default, aten._cudnn_rnn.default})
+_PRODUCTS = cudnn.MATMULS | {aten.mul.Tensor}
 TF32_EPSILON = 2.0**-11  #: relative; half a unit in the last of TF32's ten bits
 _PARTS = {"cpu": 1 << 17, "cuda": 1 << 25}  #: elements that are rounded at once; on a CPU, they fit into its cache
 _APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers differ, by less than float32 shows
 
 
-def set_flags(accuracy: str) -> None:
-    """Set the precision switches of a process: TF32 nowhere, everywhere in its class, or in cuDNN as PyTorch has it."""
+#: The switches of PyTorch that say how library calls are computed, as (module, name).
+_FLAGS = ((torch.backends.cuda.matmul, "allow_tf32"), (torch.backends.cudnn, "allow_tf32"),
+          (torch.backends.cudnn, "benchmark"), (torch.backends.cudnn, "deterministic"))
+
+
+def set_flags(accuracy: str, given: Sequence[bool] = ()) -> None:
+    """Set the precision switches of a process: TF32 nowhere, everywhere in its class, or in cuDNN as PyTorch has it. In
+    the class ``pytorch``, those ``given`` by the problem's file (:func:`flags`) count."""
     torch.backends.cuda.matmul.allow_tf32 = accuracy == "tf32"
     torch.backends.cudnn.allow_tf32 = accuracy in ("tf32", "pytorch")
+    for (module, name), value in zip(_FLAGS, given if accuracy == "pytorch" else ()):
+        if getattr(module, name) != value:
+            setattr(module, name, value)
+
+
+def flags() -> list[bool]:
+    """The switches of this process, for :func:`set_flags`."""
+    return [bool(getattr(module, name)) for module, name in _FLAGS]
 
 
 def generator_states(devices: Sequence[torch.device | str]) -> list[torch.Tensor]:
@@ -138,33 +148,15 @@ def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
     return result.where(counted > 0, func(*others, *filled, **kwargs))
 
 
-class _Eager(TorchDispatchMode):
-    """A mode in which nothing is compiled: torch need not import its compiler (seconds) to find out."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-
-class _Noted(_Eager):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[Any] = set()  # the operators that ran
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.add(func)
-        return func(*args, **(kwargs or {}))
-
-
 @dataclass(eq=False)
-class _Rounding(_Eager):
+class _Rounding(cudnn.Eager):
     """Runs random operators in ``dtype`` and all others in float64. With ``noise``, each operator's result is rounded to
-    ``dtype``, and the order of equal elements is random. With ``tf32`` too, operands of convolutions are rounded to TF32:
-    cuDNN chooses by shape whether it uses what the flags allow, and candidates may always."""
+    ``dtype``, and the order of equal elements is random. Operands are rounded to TF32, too, of those calls of cuDNN for
+    which ``tf32`` says so in order, or of every product where it is ``None``."""
 
     noise: torch.Generator | None
     dtype: torch.dtype
-    tf32: bool = False
+    tf32: Sequence[bool] | None = ()
     turn: int = 0  #: among noisy runs
     bare: bool = False
     sparse: bool = False
@@ -172,6 +164,7 @@ class _Rounding(_Eager):
 
     def __post_init__(self) -> None:
         super().__init__()
+        self._calls = itertools.count()  # of cuDNN
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -183,8 +176,9 @@ class _Rounding(_Eager):
             func = aten.softmax.int if self.bare else func
         if self.noise is not None and func in _UNORDERED and args[0].dtype == torch.float64:
             args = [self._in_any_order(args[0]), *args[1:]]
-        if self.noise is not None and self.tf32 and func in _OF_CUDNN:
-            args = [*map_tensors(list(args[:2]), lambda x: self._round(x.clone(), TF32_EPSILON)), *args[2:]]
+        if self.noise is not None and (operands := self._in_tf32(func, len(args))):
+            rounded = map_tensors(list(args[operands]), lambda x: self._round(x.clone(), TF32_EPSILON))
+            args = [*args[: operands.start], *rounded, *args[operands.stop :]]
         result = func(*args, **kwargs)
         if self.sparse and func in _PRODUCTS:
             result = _skip_zeros(func, args, kwargs, result)
@@ -194,6 +188,13 @@ class _Rounding(_Eager):
         if self.noise is not None and not view and func not in _WHOLE:
             map_tensors(result, self._round)
         return result
+
+    def _in_tf32(self, func: Any, count: int) -> slice | None:
+        """Which of ``count`` arguments are operands in TF32; ``None`` where none is."""
+        if func in cudnn.OPERATORS:
+            number = next(self._calls)
+            return slice(0, 2) if self.tf32 is None or (number < len(self.tf32) and self.tf32[number]) else None
+        return slice(count - 2, count) if self.tf32 is None and func in cudnn.MATMULS else None
 
     def _round_means(self, func: Any, args: Sequence[Any], out: torch.Tensor, mean: torch.Tensor,
                      inverse: torch.Tensor) -> None:
@@ -272,6 +273,7 @@ class Reference:
         self.double = _to_double(self.single)
         self._noise = torch.Generator(device).manual_seed(seed)
         self._turns = itertools.count()  # of noisy runs
+        self._products = cudnn.Products(device)
         self.dtype = torch.float32
         self.masks = False  # whether an exact run had attention that may mask everything
 
@@ -286,22 +288,33 @@ class Reference:
         output, buffers = self._forward(self.single, self._placed(inputs), state, mode, rng)
         return _kept(output, self.single), buffers
 
-    def looked_at(self, inputs: Sequence[Any], state: State, mode: str) -> tuple[Run, set[int], bool]:
-        """The same with ``rng`` 0, and two facts. The first is the numbers of output tensors that share memory with an
-        input, a parameter or a buffer. The second is whether cuDNN may run operators in TF32."""
+    def looked_at(self, inputs: Sequence[Any], state: State, mode: str) -> tuple[Run, set[int], cudnn.Noted]:
+        """The same with ``rng`` 0, the numbers of output tensors that share memory with an input, a parameter or a
+        buffer, and the products of the library."""
         placed, model = self._placed(inputs), self.single
-        with _Noted() as noted:
+        with cudnn.Noted() as noted:
             run = self._forward(model, placed, state, mode, 0)
         own = _memory([*tensors(placed), *model.parameters(), *model.buffers()])
         views = {i for i, x in enumerate(tensors(run[0])) if _memory([x]) & own}
-        return (_kept(run[0], model), run[1]), views, bool(noted.seen & _OF_CUDNN)
+        return (_kept(run[0], model), run[1]), views, noted
 
-    def exact(self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, **how: bool) -> Run:
-        """Output and buffers after one forward in float64. ``noise`` rounds to eager's dtype after each operator.
+    @property
+    def allows_tf32(self) -> bool:
+        """Whether cuDNN may use TF32."""
+        return self.device != "cpu" and torch.backends.cudnn.allow_tf32
+
+    def products(self, calls: Sequence[cudnn.Call]) -> tuple[float, ...]:
+        """How exactly cuDNN multiplies in each of ``calls``: relative errors, 0 where the flags rule TF32 out."""
+        return self._products.errors(calls) if self.allows_tf32 else (0.0,) * len(calls)
+
+    def exact(self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False,
+              products: Sequence[float] | None = (), **how: bool) -> Run:
+        """Output and buffers after one forward in float64. ``noise`` rounds to eager's dtype after each operator, and the
+        operands of cuDNN's calls to TF32 where ``products``, their errors, say so; of all products where it is ``None``.
         ``bare`` gives NaN for fully masked attention, where PyTorch gives 0. ``sparse`` leaves out products of zero with
         a non-finite number."""
         inputs = map_tensors(list(inputs), lambda x: x.to(self.device, _DOUBLED.get(x.dtype, x.dtype), copy=True))
-        tf32 = self.device != "cpu" and torch.backends.cudnn.allow_tf32 and self.dtype not in HALF
+        tf32 = None if products is None else [error >= TF32_LEAST for error in products]
         rounding = _Rounding(self._noise, self.dtype, tf32=tf32, turn=next(self._turns)) if noise else (
             _Rounding(None, self.dtype, **how))
         with _exactly(), rounding:

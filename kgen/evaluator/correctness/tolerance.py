@@ -5,13 +5,16 @@ column has a root mean square too. Each figure may be a multiple of its *referen
 One is eager PyTorch's error in the same place. The other is that of float64 runs with a float32 rounding behind each
 operator. They run before a value is refused: eager may be exact by luck, as where a sum cancels. The whole tells
 precision; rows and columns show gross errors that the whole hides, as where rows differ in size.
+
+The ratio of two single errors tells nothing: either may be small by luck. So a tensor of few independent errors, such as
+a loss, is judged by the root mean square over several inputs (:func:`pooled`).
 """
 
 import math
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import inf
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -23,14 +26,22 @@ EPSILON = 2.0**-23  #: of float32
 #: 64,000 lines, all runs miss it by luck by a factor of 66. Zeros and half precision exceed it by far.
 LINE_FACTOR = 256.0
 LINE_ELEMENTS = 8  #: elements; a shorter row or column is not judged alone, since it may be small by cancellation
-FEW_ELEMENTS = 1024  #: elements; a smaller tensor may be one sum, which hides errors of its terms
-ONE_OF_FEW, ONE_OF_MANY = 4.0, 10.0  #: extra factor where one error has all the weight
+FEW_ERRORS = 1024  #: independent errors; a tensor of fewer is judged over several inputs
+INPUTS = 32  #: of a tensor of few errors: its own and fresh ones
+FIRST_INPUTS = 8  #: of these, where a run takes long or the errors are clear
+CLEAR = 0.7  #: of what is allowed; errors over :data:`CLEAR_ERRORS` or more that use no more of it are right
+CLEAR_ERRORS = 8  #: independent errors, over all inputs
+#: One of all errors that are just within the tolerance together may be so many times as large as their mean square.
+_ONE_OF_INPUTS = math.sqrt(INPUTS)
+HOPELESS = 64.0  #: times what one error may be; fresh inputs do not make it right
+FEW_ELEMENTS = 1 << 16  #: of a tensor that is judged over several inputs; all of them are kept
 _ENOUGH_LINES, _ENOUGH_OF_MANY = 32, 1 << 16  #: lines that show how errors scatter; of many lines, some are read
 _ONE_SIGMA = torch.tensor([0.159, 0.841], dtype=torch.float64)  #: quantiles
 _PART = 1 << 24  #: elements that are compared at once
 _SAMPLE = 4096  #: elements that show whether a tensor has few different values
 NOISE_SCALE = 100.0  #: factor; a long sum errs at most that much more than one rounding behind it
 FLOOR_RMS, FLOOR_MAX = 2.0, 4.0  #: epsilons of float32, relative to the expected values
+FLOOR_OF_FEW = 1.0  #: epsilons of float32, relative to the expected values; of few errors, over several inputs
 _COARSER = 4.0  #: divides the epsilon of a type below float32: rounding the other way is within the floor
 _COARSE = 64.0  #: epsilons of float32; the rounding of exact values to it adds 1e-5 to a larger root mean square error
 #: Times the tolerance against float64; on the difference between a timed output and eager PyTorch's. Two outputs that
@@ -131,14 +142,6 @@ def _carriers(found: Iterable[torch.Tensor]) -> torch.Tensor:
     return (second.square() / fourth).nan_to_num_(1.0).clamp_(min=1.0)
 
 
-def _factor(base: float, spread: torch.Tensor, elements: int) -> torch.Tensor:
-    """The factor of the whole's reference error. Errors of few elements scatter: the factor is ``base`` for many, up to
-    11 times ``base`` where one of many has all the weight. It is up to 9 times ``base`` in a tensor of few ``elements``.
-    Measured: a dot product of 50,000 terms used 1.11 of 5 times ``base`` where eager's pairwise sum was exact."""
-    one = ONE_OF_FEW if elements < FEW_ELEMENTS else ONE_OF_MANY
-    return base * (1 + one / spread.sqrt() + 4 / elements)
-
-
 def _without(part: torch.Tensor, first: int, places: torch.Tensor | None) -> torch.Tensor:
     """``part``, whose first element has the flat index ``first``, with zeros in ``places``, which rise."""
     if places is not None:
@@ -186,6 +189,8 @@ class Expected:
     errors: tuple[float, float] = (inf,) * 2  # independent errors in a row, and in a column
     rounded: torch.Tensor | None = None  # integers: where rounding decides
     spread: torch.Tensor | None = None  # how many elements carry the weight of the whole
+    independent: float = inf  # errors
+    noise: tuple[float, float] = (0.0, 0.0)  # root mean square and maximum of the error of runs with roundings
     epsilon: float = EPSILON
 
     @classmethod
@@ -220,6 +225,7 @@ class Expected:
                 self.rounded = differs if self.rounded is None else self.rounded.logical_or_(differs)
         elif self.found_error is not None:
             noise = figures(self._errors(as_real(noisy)))
+            self.noise = max(self.noise[0], float(noise.rms)), max(self.noise[1], float(noise.maximum))
             scale = (self.eager_rms / (noise.rms + TINY)).clamp(1.0, NOISE_SCALE)
             self.found_error = self.found_error.each(lambda error, other: torch.maximum(error, other * scale), noise)
 
@@ -233,9 +239,15 @@ class Expected:
             return self
         size, (rows, columns) = self.sizes, self.errors
         errors = min(min(rows, typical.rows) * len(size.rows), min(columns, typical.columns) * len(size.columns))
+        self.independent = min(float(self.spread), max(1.0, errors))
         self.reference_error = self._settled(self.found_error, size, typical)
-        self.allowed = _allowed(self.reference_error, size, self.spread.clamp(max=max(1.0, errors)), self.epsilon)
+        self.allowed = _allowed(self.reference_error, size, _ONE_OF_INPUTS if self.few else 1.0, self.epsilon)
         return self
+
+    @property
+    def few(self) -> bool:
+        """Whether so few errors are independent that one input does not tell them from PyTorch's."""
+        return self.independent < FEW_ERRORS
 
     def _settled(self, error: Figures, size: Figures, typical: Typical) -> Figures:
         """The reference error; eager's typical error counts in lines where eager is exact by luck."""
@@ -335,29 +347,77 @@ class Expected:
         if self.eager is not None and self.free is not None and (note := self._other_kind(value)):
             return self._row(ok=False, note=note)
 
-        def errors() -> Iterator[torch.Tensor]:
-            for first, (mine, exact) in parts(value, self.exact):
-                error = _without(mine.double() - exact, first, self.free)
-                if accuracy is Accuracy.KERNELBENCH:
-                    tolerated.append(_share_of(error.abs(), KERNELBENCH_TOLERANCE * (1 + _finite(exact).abs())))
-                yield error
-
         tolerated: list[torch.Tensor] = []
-        mine = figures(errors())
-        tolerated = tolerated and [torch.stack(tolerated).max()]
+        mine = self.figures_of(value, tolerated if accuracy is Accuracy.KERNELBENCH else None)
         # All at once: each read waits for the device.
-        rms, maximum, *shares = torch.stack([mine.rms, mine.maximum, *(tolerated or self._shares(mine))]).tolist()
+        kept = [torch.stack(tolerated).max()] if tolerated else self._shares(mine)
+        rms, maximum, *shares = torch.stack([mine.rms, mine.maximum, *kept]).tolist()
         if not math.isfinite(rms):
             bad = int((~torch.isfinite(value)).sum())
             return self._row(ok=False, note=f"{bad} of {value.numel()} elements are not finite, some where PyTorch's are")
-        ratio, used = (rms / max(self.eager_rms, TINY), shares[0]) if tolerated else (max(shares[:2]), max(shares[2:]))
-        return self._row(rms=rms, maximum=maximum, ratio=ratio, used=used, ok=used <= 1.0)
+        used = max(shares)
+        return self._row(rms=rms, maximum=maximum, ratio=self._ratio(rms, self.eager_rms), used=used, ok=used <= 1.0)
+
+    def figures_of(self, value: torch.Tensor, tolerated: list[torch.Tensor] | None = None) -> Figures:
+        """The figures of the error of ``value``. ``tolerated`` takes the largest share of KernelBench's tolerance of
+        each part."""
+        def errors() -> Iterator[torch.Tensor]:
+            for first, (mine, exact) in parts(value, self.exact):
+                error = _without(mine.double() - exact, first, self.free)
+                if tolerated is not None:
+                    tolerated.append(_share_of(error.abs(), KERNELBENCH_TOLERANCE * (1 + _finite(exact).abs())))
+                yield error
+
+        return figures(errors())
+
+    def _ratio(self, rms: float, eager_rms: float) -> float | None:
+        """An error over PyTorch's own; ``None`` where PyTorch's is zero or a difference of denormals."""
+        return rms / eager_rms if eager_rms > TINY else None
 
     def _shares(self, mine: Figures) -> list[torch.Tensor]:
-        """The whole's figures in shares of their reference errors, then all figures in shares of their tolerances."""
-        assert self.reference_error is not None and self.allowed is not None
-        referred, allowed = (vars(mine.each(_share_of, of)).values() for of in (self.reference_error, self.allowed))
-        return [*referred][:2] + [*allowed]
+        """All figures in shares of their tolerances: the whole's two, then the largest of the rows and of the columns."""
+        assert self.allowed is not None
+        return [*vars(mine.each(_share_of, self.allowed)).values()]
+
+    @property
+    def may_be_pooled(self) -> bool:
+        """Whether fresh inputs may decide. With others, other numbers are not finite, or there is no memory to keep them."""
+        return self.few and self.free is None and self.exact.numel() <= FEW_ELEMENTS
+
+    def is_clear(self, row: Mapping[str, Any]) -> bool:
+        """Whether the figures of one input, a ``row`` of :meth:`judge`, decide: for or against many errors, against few
+        that are far off, for some that are well within what several inputs may err."""
+        if not self.may_be_pooled or row["used"] is None or row["used"] > HOPELESS:
+            return True
+        return self.independent >= CLEAR_ERRORS and row["used"] * _ONE_OF_INPUTS <= CLEAR
+
+    def is_clear_together(self, row: Mapping[str, Any]) -> bool:
+        """Whether the figures of some inputs, a ``row`` of :meth:`pooled`, decide before all are tried."""
+        used = row["used"]
+        enough = self.independent * row["runs"] >= CLEAR_ERRORS
+        return row["runs"] == 1 or used is None or used > HOPELESS or (enough and used <= CLEAR)
+
+    def pooled(self, values: Sequence[torch.Tensor], draws: Sequence["Expected"]) -> dict[str, Any]:
+        """The figures of several inputs together: this one and others, which ``draws`` expect. The root mean square may
+        be twice PyTorch's over the same inputs, the maximum four times, and neither less than an epsilon of the values.
+        Inputs that all give the same, as zeros do, are one input."""
+        if all(torch.equal(draw.exact, self.exact) for draw in draws):
+            return self.judge(values[0], Accuracy.FP32)
+        every = [self, *draws]
+        values = [as_real(value) for value in values]
+        mine = [expected.figures_of(value) for expected, value in zip(every, values)]
+        rms, maximum = _together((float(of.rms), float(of.maximum)) for of in mine)
+        kinds = (e._other_kind(value) for e, value in zip(every, values) if e.eager is not None and e.free is not None)
+        if (note := next(filter(None, kinds), "")) or not math.isfinite(rms):
+            return self._row(ok=False, note=note or "an element is not finite where PyTorch's is", runs=len(every))
+        eager = _together((e.eager_rms, e.eager_maximum) for e in every)
+        size = _together((float(e.sizes.rms), float(e.sizes.maximum)) for e in every if e.sizes is not None)
+        allowed = [max(factor * max(own, noise), FLOOR_OF_FEW * self.epsilon * of) + TINY
+                   for factor, own, noise, of in zip((RMS_FACTOR, MAX_FACTOR), eager, self.noise, size)]
+        lines = torch.stack(self._shares(mine[0])[2:]).tolist()
+        used = max(rms / allowed[0], maximum / allowed[1], *lines)
+        return row(rms=rms, maximum=maximum, eager_rms=eager[0], eager_maximum=eager[1], ratio=self._ratio(rms, eager[0]),
+                   used=used, ok=used <= 1.0, runs=len(every))
 
     def _other_kind(self, value: torch.Tensor) -> str:
         """The fault of ``value`` where eager and float64 are both not finite; it may be like either of them."""
@@ -397,14 +457,20 @@ def _middle_share(lines: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
     return (lines / torch.where(sizes > TINY, sizes, math.nan)).nanmedian()
 
 
-def _allowed(error: Figures, size: Figures, spread: torch.Tensor, epsilon: float) -> Figures:
-    elements = len(error.rows) * len(error.columns)
+def _allowed(error: Figures, size: Figures, factor: float, epsilon: float) -> Figures:
+    """The tolerances of one input; ``factor`` times the usual ones over the whole."""
     return Figures(
-        torch.maximum(_factor(RMS_FACTOR, spread, elements) * error.rms, FLOOR_RMS * epsilon * size.rms),
-        torch.maximum(_factor(MAX_FACTOR, spread, elements) * error.maximum, FLOOR_MAX * epsilon * size.maximum),
+        torch.maximum(factor * RMS_FACTOR * error.rms, FLOOR_RMS * epsilon * size.rms),
+        torch.maximum(factor * MAX_FACTOR * error.maximum, FLOOR_MAX * epsilon * size.maximum),
         *(LINE_FACTOR * lines if length >= LINE_ELEMENTS else torch.full_like(lines, inf)
           for lines, length in ((error.rows, len(error.columns)), (error.columns, len(error.rows)))),
     )
+
+
+def _together(found: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """The root mean square and the maximum over several inputs, given those of each."""
+    rms, maxima = zip(*found)
+    return math.sqrt(sum(of * of for of in rms) / len(rms)), max(maxima)
 
 
 def _errors_in(lines: torch.Tensor, sizes: torch.Tensor) -> float:
@@ -422,4 +488,4 @@ def _errors_in(lines: torch.Tensor, sizes: torch.Tensor) -> float:
 def row(**found: Any) -> dict[str, Any]:
     """Error figures: the fields of ``CaseErrors`` but two."""
     figures = dict.fromkeys(("rms", "maximum", "eager_rms", "eager_maximum", "ratio", "used"))
-    return figures | {"note": ""} | found
+    return figures | {"note": "", "runs": 1} | found

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from kgen.errors import DeviceError, EvaluatorError, ProblemError
 from kgen.evaluator.protocol import CaseErrors, Phase, Status
@@ -123,13 +123,24 @@ class OracleClient:
                 self._cases[key] = CaseHandle(*key, fds[0] if fds else None, **reply)
             return self._cases[key]
 
-    def judge(self, worker: "WorkerClient", case: CaseHandle, label: str, shift: int = 0,
-              **how: Any) -> tuple[list[CaseErrors], bool]:
-        """Error figures of the tensors that a worker wrote ``shift`` bytes behind their places in ``case``, and whether
-        their random numbers are PyTorch's."""
-        reply, _ = self.ask("judge", subject=worker.subject, case=case.name, mode=case.mode, weights=case.weights,
-                            outputs=case.outputs, shift=shift, **how)
-        return [CaseErrors(case=label, **row) for row in reply.get("rows", ())], reply.get("same_numbers", False)
+    def judge(self, worker: "WorkerClient", case: CaseHandle, label: str, shift: int = 0, **how: Any) -> "Judged":
+        """Judge the tensors that a worker wrote ``shift`` bytes behind their places in ``case``."""
+        reply, _ = self.ask("judge", subject=worker.subject, outputs=case.outputs, shift=shift, **_named(case), **how)
+        rows = [CaseErrors(case=label, **row) for row in reply.get("rows", ())]
+        return Judged(rows, reply.get("same_numbers", False), reply.get("unclear", 0))
+
+    def draws(self, worker: "WorkerClient", case: CaseHandle) -> tuple[dict[str, Any], list[int]]:
+        """Fresh inputs of ``case``, and descriptors of their memory and of the memory for what a worker makes of them."""
+        return self.ask("draws", subject=worker.subject, **_named(case))
+
+    def judge_draws(self, worker: "WorkerClient", case: CaseHandle, rows: list[CaseErrors], count: int) -> tuple[list[CaseErrors], int]:
+        """``rows`` with the figures of ``count`` fresh inputs too where these decide, and how many more must tell."""
+        reply, _ = self.ask("judge_draws", subject=worker.subject, count=count, **_named(case))
+        rows = [*rows]
+        for found in reply["rows"]:
+            number = found.pop("number")
+            rows[number] = CaseErrors(case=rows[number].case, **found | {"output": rows[number].output})
+        return rows, reply["more"]
 
     def close(self) -> None:
         """Close the descriptors of all test cases."""
@@ -139,6 +150,18 @@ class OracleClient:
         for fd in (self._cases.pop(key).fd for key in keys):
             if fd is not None:
                 os.close(fd)
+
+
+class Judged(NamedTuple):
+    """Error figures, whether random numbers are PyTorch's, and how many fresh inputs must tell before they decide."""
+
+    rows: list[CaseErrors]
+    same_numbers: bool = False
+    unclear: int = 0
+
+
+def _named(case: CaseHandle) -> dict[str, str]:
+    return {"case": case.name, "mode": case.mode, "weights": case.weights}
 
 
 class WorkerClient:
@@ -229,7 +252,7 @@ class Validation:
     room: int
     _thread: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "kgen-judge"))
     _place: int = 0  # where the latest outputs lie
-    _judging: tuple[str, Future[list[list[CaseErrors]]]] | None = None
+    _judging: tuple[CaseHandle, str, Future[list[Judged]]] | None = None
 
     def run(self, names: Sequence[tuple[str, str]]) -> None:
         """Run the test cases ``names`` (distribution and mode). Raises :class:`Failure` at the first wrong one, and
@@ -278,7 +301,8 @@ class Validation:
             self.found.append(_skipped(label, case.note + (", and so does the candidate" if "error" in reply else "")))
             return
         _check_run(case, reply, label)
-        self._judging = label, self._thread.submit(self._judge, case, label, self._place, bool(reply.get("repeatable")))
+        judging = self._thread.submit(self._judge, case, label, self._place, bool(reply.get("repeatable")))
+        self._judging = case, label, judging
         if not beside:
             self._settle()
 
@@ -289,12 +313,12 @@ class Validation:
             "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change, mode=case.mode, rng=rng,
             go_on=go_on, place=self._place, end=self._place + case.end, sizes=case.sizes)
 
-    def _judge(self, case: CaseHandle, label: str, place: int, repeatable: bool) -> list[list[CaseErrors]]:
+    def _judge(self, case: CaseHandle, label: str, place: int, repeatable: bool) -> list[Judged]:
         """Figures of the first run; if they are right, those of the second run too where it differs."""
         judge = partial(self.oracle.judge, self.worker, case, label, own_numbers=_own_numbers(case, label) in self.labels)
-        found = [judge(place)[0]]
-        if not repeatable and all(row.ok for row in found[0]):
-            found.append(judge(self._second(case, label, place))[0])
+        found = [judge(place)]
+        if not repeatable and all(row.ok for row in found[0].rows):
+            found.append(judge(self._second(case, label, place)))
         return found
 
     def _second(self, case: CaseHandle, label: str, place: int) -> int:
@@ -308,14 +332,34 @@ class Validation:
         """Wait for the case that is being judged. Raises :class:`Failure` if it is wrong."""
         if self._judging is None:
             return
-        (label, judging), self._judging = self._judging, None
+        (case, label, judging), self._judging = self._judging, None
         first, *second = judging.result()
-        self.found.extend(first)
-        decide(first, label, Phase.VALIDATE)
-        for rows in second:
+        rows = self._drawn(case, label, first) if first.unclear else first.rows
+        self.found.extend(rows)
+        decide(rows, label, Phase.VALIDATE)
+        for judged in second:
             differs = f"a second run differs from the first: {label}"
-            decide(rows, differs, Phase.VALIDATE, Status.NONDETERMINISTIC)
+            if not judged.unclear:  # the first run's fresh inputs have told
+                decide(judged.rows, differs, Phase.VALIDATE, Status.NONDETERMINISTIC)
             self.labels.append(_NOT_REPEATABLE)
+
+    def _drawn(self, case: CaseHandle, label: str, judged: Judged) -> list[CaseErrors]:
+        """Figures over several inputs of tensors that have few errors. Raises :class:`Failure`."""
+        fresh, fds = self.oracle.draws(self.worker, case)
+        rows, done, count = judged.rows, 0, judged.unclear
+        try:
+            while done < count:
+                reply = self.worker.ask(
+                    "draws", fds, first=done, count=count - done, change=case.change, mode=case.mode, **fresh)
+                raise_if_failed(reply, Phase.VALIDATE, label)
+                for outputs in reply.get("drawn", ()):
+                    _check_drawn(fresh["outputs"], outputs, label)
+                done = count
+                rows, count = self.oracle.judge_draws(self.worker, case, judged.rows, done)
+            return rows
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     def _judge_by_moments(self, case: CaseHandle, label: str, failure: Failure) -> list[CaseErrors]:
         """Figures of a candidate whose values are wrong in a random mode, judged by moments. Raises ``failure`` if it
@@ -325,7 +369,7 @@ class Validation:
             run = self._run(case, case.rng + number * _NEXT_SEED, go_on=True)
             _check_run(case, run, label)
             judge(0)
-            rows, same_numbers = judge(0 if run.get("repeatable") else self._second(case, label, 0))
+            rows, same_numbers, _ = judge(0 if run.get("repeatable") else self._second(case, label, 0))
         if same_numbers:
             raise failure
         for row in rows:
@@ -343,6 +387,12 @@ def _check_run(case: CaseHandle, reply: dict[str, Any], label: str) -> None:
     raise_if_wrong(reply, Phase.VALIDATE, label)
 
 
+def _check_drawn(expected: Sequence[Node], got: Any, label: str) -> None:
+    """Compare the structure of tensors for a fresh input with what the first input gave. Raises :class:`Failure`."""
+    check_structure({"items": [{"kind": "list", "items": [*expected]}]}, {"items": [got, got]},
+                    f"{label}, with fresh inputs", Phase.VALIDATE)
+
+
 def _own_numbers(case: CaseHandle, label: str) -> str:
     """The label of a candidate that draws its own numbers, with the mode where there are two."""
     return OWN_NUMBERS + label.removeprefix(case.name)
@@ -357,10 +407,12 @@ def decide(rows: Sequence[CaseErrors], label: str, phase: Phase, wrong: Status =
 
 def explain(row: CaseErrors) -> str:
     """The error figures of a row in one line."""
-    if row.note or row.used is None or row.ratio is None or row.rms is None:
+    if row.note or row.used is None or row.rms is None:
         return row.note
+    over = f" over {row.runs} inputs" if row.runs > 1 else ""
+    times = "" if row.ratio is None else f"{row.ratio:.3g} x PyTorch's, "
     return (f"error {row.rms:.2g} rms, {row.maximum:.2g} at most (PyTorch {row.eager_rms:.2g}, "
-            f"{row.eager_maximum:.2g}): {row.used:.3g} x what is allowed")
+            f"{row.eager_maximum:.2g}){over}: {times}{row.used:.3g} x what is allowed")
 
 
 def raise_if_failed(reply: Mapping[str, Any], phase: Phase, label: str = "") -> None:

@@ -41,8 +41,10 @@ def test_nothing_is_rounded_to_float32(name: str) -> None:
     assert 0 < (exact - eager.double()).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("tf32, least, most", [(True, 2**-14, 2**-11), (False, 2**-26, 2**-22)])
-def test_operands_of_convolutions_are_rounded_to_tf32_where_it_is_allowed(tf32: bool, least: float, most: float) -> None:
+@pytest.mark.parametrize("tf32, least, most", [([True], 2**-14, 2**-11), ([False], 2**-26, 2**-22), (None, 2**-14, 2**-11)])
+def test_operands_of_convolutions_are_rounded_to_tf32_where_cudnn_does_so(
+    tf32: list[bool] | None, least: float, most: float
+) -> None:
     torch.manual_seed(0)
     x, w = (torch.randn(shape, dtype=torch.float64) for shape in ((2, 16, 9, 9), (8, 16, 3, 3)))
     exact = torch.conv2d(x, w)

@@ -13,7 +13,6 @@ from kgen.compiler.dtypes import DTYPES, HALF
 from kgen.compiler.loops import ELEMENT, Map, Program
 from kgen.compiler.pointwise import FUNCTIONS
 from kgen.compiler.schedule import schedule
-from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
 from kgen.roofline import Arithmetic
 from kgen.templates import Task
@@ -557,7 +556,7 @@ def arithmetic(params: Params) -> Arithmetic:
 
 
 def space(task: Task) -> Space:
-    program, hardware, accuracy = task.plan.program(task.kernel), task.hardware, task.accuracy
+    program, hardware = task.plan.program(task.kernel), task.hardware
     window = program.contraction.window
     divides = any(_divides(step.expression) for step in program.steps if isinstance(step, Map))
 
@@ -597,8 +596,8 @@ def space(task: Task) -> Space:
     constraints = (
         Constraint(
             "one_product",
-            "one product of float16 terms is only as accurate as TF32, and the accuracy class asks for more",
-            lambda p: p["products"] == 3 or half or accuracy in (Accuracy.TF32, Accuracy.PYTORCH),
+            "one product of float16 terms is only as accurate as TF32, and PyTorch's own convolution is more exact",
+            lambda p: p["products"] == 3 or half or task.tf32,
         ),
         Constraint(
             "registers",

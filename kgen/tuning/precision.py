@@ -1,0 +1,72 @@
+"""Precisions: whether PyTorch multiplies a convolution in TF32 on a GPU, and so how many products a kernel takes.
+
+A sweep measures it (:class:`~kgen.evaluator.protocol.LibraryProduct`). On paper it is predicted: cuDNN computes in
+float32 where there are several groups, and where an ordinary convolution has few channels. That agrees with 420 of 439
+measured convolutions of KernelBench's problems (H200, PyTorch 2.11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Callable, Sequence
+
+from kgen.compiler.capture import Capture
+from kgen.compiler.convolutions import convolution
+from kgen.compiler.dtypes import HALF
+from kgen.compiler.graph import Node, OpGraph
+from kgen.evaluator.protocol import LibraryProduct
+
+FEW_CHANNELS = {1: 8, 2: 8, 3: 3}  #: channels in, by spatial dimensions; for so many at most, cuDNN computes in float32
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How PyTorch multiplies a convolution, how many products a kernel of kgen takes, and why."""
+
+    name: str
+    tf32: bool
+    reason: str
+
+    @property
+    def products(self) -> int:
+        """Products of float16 terms: one is as accurate as TF32, three as float32."""
+        return 1 if self.tf32 else 3
+
+
+def measured(capture: Capture, products: Sequence[LibraryProduct]) -> Capture:
+    """The graphs with each convolution marked that cuDNN multiplied in TF32 at every tested batch size."""
+    by_shape: dict[object, bool] = {}
+    for one in products:
+        kind = one.input, one.weight, one.stride, one.padding, one.dilation, one.groups, one.transposed
+        by_shape[kind] = one.tf32 and by_shape.get(kind, True)
+
+    def in_tf32(graph: OpGraph, node: Node) -> bool:
+        shapes = (graph.type(name).shape for name in node.values[:2])
+        attributes = (node[name] for name in ("stride", "padding", "dilation", "groups", "transposed"))
+        return by_shape.get((*shapes, *attributes), False)
+
+    return replace(capture, graphs=tuple((mode, _marked(graph, in_tf32)) for mode, graph in capture.graphs))
+
+
+def predicted(graph: OpGraph) -> tuple[OpGraph, tuple[Precision, ...]]:
+    """The graph with each convolution marked that cuDNN probably multiplies in TF32, and the reason for each of all."""
+    found = tuple(Precision(node.name, not why, why or "enough channels in one group") for node, why in _float32(graph))
+    names = {one.name for one in found if one.tf32}
+    return _marked(graph, lambda _, node: node.name in names), found
+
+
+def _float32(graph: OpGraph) -> list[tuple[Node, str]]:
+    """The convolutions in float32 tensors, and why cuDNN probably computes each in float32; empty where in TF32."""
+    found = []
+    for node in graph.nodes:
+        window = convolution(graph, node) if node.type is not None and node.type.dtype not in HALF else None
+        if window is not None:
+            few = not window.transposed and window.channels_in <= FEW_CHANNELS[len(window.lines)]
+            several = f"{window.groups} groups" if window.groups > 1 else ""
+            found.append((node, several or (f"{window.channels_in} channels" if few else "")))
+    return found
+
+
+def _marked(graph: OpGraph, in_tf32: Callable[[OpGraph, Node], bool]) -> OpGraph:
+    names = {node.name for node, _ in _float32(graph) if in_tf32(graph, node)}
+    return replace(graph, nodes=tuple(replace(n, tf32=True) if n.name in names else n for n in graph.nodes)) if names else graph
