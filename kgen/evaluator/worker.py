@@ -136,7 +136,7 @@ class Subject:
         self.generators = [torch.default_generator, *(torch.cuda.default_generators if self.cuda else ())]
         if "baseline" in request:
             make = load(Problem(**request["problem"])).model
-            set_flags(self.accuracy, self.flags)  # whatever the problem's file has set, but in the class ``pytorch``
+            set_flags(self.accuracy, self.flags)  # the problem's file may have set others
         else:
             _use_built(request["libraries"])
             make = _candidate(request["path"], init, request["dtype"])

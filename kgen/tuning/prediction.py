@@ -142,8 +142,8 @@ class Prediction:
 class Predictor:
     """Predicts times on one device, in milliseconds.
 
-    ``accuracy`` says in which arithmetic PyTorch contracts; by default as PyTorch's own flags have it: TF32 in the
-    convolutions that are marked so, float32 in matmuls.
+    ``accuracy`` says in which arithmetic PyTorch contracts. By default, matmuls are in float32, and those convolutions
+    in TF32 that are marked so.
     """
 
     def __init__(self, hardware: Hardware, accuracy: Accuracy | None = None) -> None:

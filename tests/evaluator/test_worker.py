@@ -88,7 +88,7 @@ class _Passes(nn.Module):
 
 @pytest.fixture(params=[StrictSubject])
 def subject(request):
-    found = request.param({"device": "cpu", "shared": False})
+    found = request.param({"device": "cpu", "shared": False, "accuracy": "fp32", "flags": ()})
     found.model = found.call_model = _Passes()
     found.modes, found.matched = ["train"], True
     found.base = found.weights = {name: x.clone() for name, x in found.model.state_dict().items()}

@@ -37,7 +37,7 @@ FIELDS = {
 }  # fmt: skip
 TIMED = ("median_ms", "speedup", "speedup_low", "speedup_high", "verdict", "baseline", "prepare_ms", "conditions")
 ERROR_FIELDS = {
-    "case", "output", "rms", "maximum", "eager_rms", "eager_maximum", "ratio", "used", "ok", "note",
+    "case", "output", "rms", "maximum", "eager_rms", "eager_maximum", "ratio", "used", "ok", "note", "runs",
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """cuDNN's arithmetic: whether a convolution or a recurrent layer is multiplied in TF32, found by running it.
 
 cuDNN chooses by shape, strides, batch size and version whether it uses what PyTorch's flags allow. So each call of
-PyTorch's own forward is run once more, on normal random numbers of the same shapes and strides, and its error against
+PyTorch's own forward is run once more, on normal random numbers of the same shapes and strides. Its error against
 float64 tells. For a convolution, float64 computes the first row of the batch.
 """
 

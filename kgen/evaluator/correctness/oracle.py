@@ -122,7 +122,7 @@ class Oracle:
         self.flags = flags()  # those of PyTorch, or of the problem's file
         self.reference = Reference(loaded, device, construction)
         if self.accuracy is not Accuracy.PYTORCH:
-            set_flags(self.accuracy)  # whatever the problem's file has set
+            set_flags(self.accuracy)  # the problem's file may have set others
         self.loaded = resolve_mode(loaded, self.reference.single)
         self.modes = self.loaded.problem.modes
         self.ties = self.reference.ties()

@@ -151,8 +151,8 @@ def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
 @dataclass(eq=False)
 class _Rounding(cudnn.Eager):
     """Runs random operators in ``dtype`` and all others in float64. With ``noise``, each operator's result is rounded to
-    ``dtype``, and the order of equal elements is random. Operands are rounded to TF32, too, of those calls of cuDNN for
-    which ``tf32`` says so in order, or of every product where it is ``None``."""
+    ``dtype``, and the order of equal elements is random. ``tf32`` tells for each call of cuDNN, in order, whether its
+    operands are rounded to TF32. ``None`` rounds those of every product."""
 
     noise: torch.Generator | None
     dtype: torch.dtype
@@ -289,8 +289,8 @@ class Reference:
         return _kept(output, self.single), buffers
 
     def looked_at(self, inputs: Sequence[Any], state: State, mode: str) -> tuple[Run, set[int], cudnn.Noted]:
-        """The same with ``rng`` 0, the numbers of output tensors that share memory with an input, a parameter or a
-        buffer, and the products of the library."""
+        """The same with ``rng`` 0, and two facts. The first is the numbers of output tensors that share memory with an
+        input, a parameter or a buffer. The second is the products of the library."""
         placed, model = self._placed(inputs), self.single
         with cudnn.Noted() as noted:
             run = self._forward(model, placed, state, mode, 0)
@@ -309,8 +309,8 @@ class Reference:
 
     def exact(self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False,
               products: Sequence[float] | None = (), **how: bool) -> Run:
-        """Output and buffers after one forward in float64. ``noise`` rounds to eager's dtype after each operator, and the
-        operands of cuDNN's calls to TF32 where ``products``, their errors, say so; of all products where it is ``None``.
+        """Output and buffers after one forward in float64. ``noise`` rounds to eager's dtype after each operator. It
+        rounds operands to TF32 in those calls of cuDNN whose errors in ``products`` are as large. ``None`` stands for all.
         ``bare`` gives NaN for fully masked attention, where PyTorch gives 0. ``sparse`` leaves out products of zero with
         a non-finite number."""
         inputs = map_tensors(list(inputs), lambda x: x.to(self.device, _DOUBLED.get(x.dtype, x.dtype), copy=True))

@@ -385,8 +385,8 @@ class Expected:
         return self.few and self.free is None and self.exact.numel() <= FEW_ELEMENTS
 
     def is_clear(self, row: Mapping[str, Any]) -> bool:
-        """Whether the figures of one input, a ``row`` of :meth:`judge`, decide: for or against many errors, against few
-        that are far off, for some that are well within what several inputs may err."""
+        """Whether the figures of one input, a ``row`` of :meth:`judge`, decide. They do for many errors. Few errors may
+        be far off, or well within what several inputs may err."""
         if not self.may_be_pooled or row["used"] is None or row["used"] > HOPELESS:
             return True
         return self.independent >= CLEAR_ERRORS and row["used"] * _ONE_OF_INPUTS <= CLEAR
