@@ -25,7 +25,7 @@ from unittest import mock
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+sys.path[:0] = [str(Path(__file__).parents[n]) for n in (2, 1, 0)]
 
 from emulated import Device, EmulationError  # noqa: E402
 from models import in_tf32  # noqa: E402

@@ -546,11 +546,12 @@ class Oracle:
         ``values`` are kept. Random values are judged by many runs in another way."""
         numbers = [number for number, (e, row) in enumerate(zip(case.expected, rows)) if not e.is_clear(row)]
         wrong = any(not row["ok"] for number, row in enumerate(rows) if number not in numbers)
-        if not numbers or wrong or self.random[case.mode] or self.accuracy is Accuracy.KERNELBENCH or case.seconds > _LONG_INPUT:
+        own = case.distribution is self.distributions[0]
+        costly = case.seconds > _LONG_INPUT or (self.bytes > _LARGE_BYTES and not own)  # the pool of its own inputs is there
+        if not numbers or wrong or costly or self.random[case.mode] or self.accuracy is Accuracy.KERNELBENCH:
             return 0
         self._unclear[subject] = {number: values[number].clone() for number in numbers}
         tiny = any(case.expected[number].independent < CLEAR_ERRORS for number in numbers)
-        own = case.distribution is self.distributions[0]
         return (INPUTS if own and tiny and case.seconds < _SHORT_INPUT else FIRST_INPUTS) - 1
 
     def draws(self, case: Case) -> Draws:

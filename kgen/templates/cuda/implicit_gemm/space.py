@@ -349,6 +349,11 @@ class Sizes:
         return self.staged and not self.half
 
     @property
+    def paired(self) -> bool:
+        """Whether both terms of x lie beside each other, and a row of weights has ``w_hi`` twice and ``w_lo`` once."""
+        return self.params["variant"] == "gather" and terms_of(self.params) == 2
+
+    @property
     def chunk(self) -> int:
         return 4 if self.window.channels_in <= 4 and self.params["variant"] == "gather" else 8
 
@@ -365,6 +370,8 @@ class Sizes:
     @property
     def k(self) -> int:
         most = max(math.prod(line.taps for line in residue) for residue in self.residues)
+        if self.paired:  # two terms of x, by three halves as many of w
+            return _multiple(2 * most * self.chunks * self.chunk, int(self.params["block_k"])) * 3 // 2
         products = int(self.params["products"]) if self.staged else 1  # those of TF32 terms come from one stage
         return _multiple(products * most * self.chunks * self.chunk, int(self.params["block_k"]))
 
@@ -479,7 +486,9 @@ class Sizes:
             stage = 4 * block_k * (self.tile.cols + 8)
             weights = self.weight_bytes if self.resident else stages * 4 * self.tile.rows * (block_k + 4)
             return weights + stages * stage + warps * exchange + 4 * self.found_floats
-        return stages * stage + len(self.residues) * self.k // self.chunk * 8 + warps * exchange + 4 * self.found_floats
+        stage += int(self.params["block_k"]) * self.tile.rows if self.paired else 0
+        entries = self.k // (3 * self.chunk if self.paired else self.chunk)
+        return stages * stage + len(self.residues) * entries * 8 + warps * exchange + 4 * self.found_floats
 
     @property
     def scattered(self) -> bool:

@@ -79,6 +79,7 @@ def render(task: Task, params: Params) -> Rendering:
         "x_exponent_parameter": "" if unscaled else "const int x_exponent, ",
         "products": params["products"],
         "terms": terms_of(params),
+        "paired": sizes.paired,
         "tile": tile,
         "blocks": sizes.blocks,
         "resident": sizes.resident,
