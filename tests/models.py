@@ -90,7 +90,7 @@ def graph(loaded: LoadedProblem) -> OpGraph:
 
 def in_tf32(found: Capture) -> Capture:
     """A capture as if cuDNN multiplied every convolution in TF32."""
-    graphs = ((mode, replace(graph, nodes=tuple(replace(node, tf32=is_convolution(node)) for node in graph.nodes)))
+    graphs = ((mode, replace(graph, nodes=tuple(replace(n, tf32=True, products=1) if is_convolution(n) else n for n in graph.nodes)))
               for mode, graph in found.graphs)
     return replace(found, graphs=tuple(graphs))
 

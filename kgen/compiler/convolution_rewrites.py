@@ -89,7 +89,7 @@ def _convolution_node(
         more = tuple(line.out - ((line.size - 1) * line.stride - 2 * line.padding + line.dilation * (line.kernel - 1) + 1) for line in lines)
         arguments.append(f"output_padding={more}")
     op = f"conv{'_transpose' if transposed else ''}{len(lines)}d"
-    return Node(name, op, inputs, type_, f"F.{op}({', '.join(arguments)})", tuple(attrs.items()), tf32=of.tf32)
+    return Node(name, op, inputs, type_, f"F.{op}({', '.join(arguments)})", tuple(attrs.items()), tf32=of.tf32, products=of.products)
 
 
 def _as_called(line: Line) -> bool:

@@ -124,6 +124,11 @@ class LibraryProduct:
         return bool(self.errors) and all(error >= TF32_LEAST for _, error in self.errors)
 
     @property
+    def tf32_at_most_rows(self) -> bool:
+        """Whether cuDNN used TF32 at the largest tested batch size, the problem's own."""
+        return bool(self.errors) and max(self.errors)[1] >= TF32_LEAST
+
+    @property
     def reason(self) -> str:
         """The batch sizes that decide, in one line."""
         exact = [str(rows) for rows, error in self.errors if error < TF32_LEAST]

@@ -41,7 +41,7 @@ class Task:
         """Whether products as accurate as TF32 are accurate enough: in its class, or where PyTorch multiplies so."""
         if self.accuracy is not Accuracy.PYTORCH:
             return self.accuracy is Accuracy.TF32
-        return any(self.plan.graph.node(name).tf32 for name in self.kernel.nodes)
+        return any(self.plan.graph.node(name).products == 1 for name in self.kernel.nodes)
 
 
 @dataclass(frozen=True)

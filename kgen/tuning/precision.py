@@ -34,29 +34,30 @@ class Precision:
 
 
 def measured(capture: Capture, products: Sequence[LibraryProduct]) -> Capture:
-    """The graphs with each convolution marked that cuDNN multiplied in TF32 at every tested batch size."""
-    by_shape: dict[object, bool] = {}
+    """The graphs with each convolution marked that cuDNN multiplied in TF32, at its own and at every tested batch size."""
+    by_shape: dict[object, tuple[bool, bool]] = {}
     for one in products:
         kind = one.input, one.weight, one.stride, one.padding, one.dilation, one.groups, one.transposed
-        by_shape[kind] = one.tf32 and by_shape.get(kind, True)
+        own, every = by_shape.get(kind, (True, True))
+        by_shape[kind] = own and one.tf32_at_most_rows, every and one.tf32
 
-    def in_tf32(graph: OpGraph, node: Node) -> bool:
+    def marks(graph: OpGraph, node: Node) -> tuple[bool, bool]:
         shapes = (graph.type(name).shape for name in node.values[:2])
         attributes = (node[name] for name in ("stride", "padding", "dilation", "groups", "transposed"))
-        return by_shape.get((*shapes, *attributes), False)
+        return by_shape.get((*shapes, *attributes), (False, False))
 
-    return replace(capture, graphs=tuple((mode, _marked(graph, in_tf32)) for mode, graph in capture.graphs))
+    return replace(capture, graphs=tuple((mode, _marked(graph, marks)) for mode, graph in capture.graphs))
 
 
 def predicted(graph: OpGraph) -> tuple[OpGraph, tuple[Precision, ...]]:
     """The graph with each convolution marked that cuDNN probably multiplies in TF32, and the reason for each of all."""
-    found = tuple(Precision(node.name, not why, why or "enough channels in one group") for node, why in _float32(graph))
-    names = {one.name for one in found if one.tf32}
-    return _marked(graph, lambda _, node: node.name in names), found
+    found = tuple(Precision(node.name, not why, why or "enough channels in one group") for node, why in _convolutions(graph))
+    tf32 = {one.name: one.tf32 for one in found}
+    return _marked(graph, lambda _, node: (tf32[node.name], tf32[node.name])), found
 
 
-def _float32(graph: OpGraph) -> list[tuple[Node, str]]:
-    """The convolutions in float32 tensors, and why cuDNN probably computes each in float32; empty where in TF32."""
+def _convolutions(graph: OpGraph) -> list[tuple[Node, str]]:
+    """The convolutions of float32 tensors, and why cuDNN probably computes each in float32; empty where in TF32."""
     found = []
     for node in graph.nodes:
         window = convolution(graph, node) if node.type is not None and node.type.dtype not in HALF else None
@@ -67,6 +68,10 @@ def _float32(graph: OpGraph) -> list[tuple[Node, str]]:
     return found
 
 
-def _marked(graph: OpGraph, in_tf32: Callable[[OpGraph, Node], bool]) -> OpGraph:
-    names = {node.name for node, _ in _float32(graph) if in_tf32(graph, node)}
-    return replace(graph, nodes=tuple(replace(n, tf32=True) if n.name in names else n for n in graph.nodes)) if names else graph
+def _marked(graph: OpGraph, marks: Callable[[OpGraph, Node], tuple[bool, bool]]) -> OpGraph:
+    """The graph with what ``marks`` says of each convolution: TF32 at its own batch size, and at every one."""
+    found = {node.name: marks(graph, node) for node, _ in _convolutions(graph)}
+    if not any(map(any, found.values())):
+        return graph
+    return replace(graph, nodes=tuple(
+        replace(n, tf32=found[n.name][0], products=1 if all(found[n.name]) else 3) if n.name in found else n for n in graph.nodes))

@@ -228,7 +228,9 @@ class Predictor:
 
     def _products(self, graph: OpGraph, node: Node) -> int:
         """Products that are as accurate as PyTorch: three of float16 stand for float32, one for TF32; one on a CPU."""
-        return 1 if _is_half(graph, node) or self._in_tf32(node) or self.hardware.device_type == "cpu" else 3
+        if _is_half(graph, node) or self.hardware.device_type == "cpu" or self.accuracy is Accuracy.TF32:
+            return 1
+        return node.products if self.accuracy is Accuracy.PYTORCH else 3
 
     def _in_tf32(self, node: Node) -> bool:
         """Whether PyTorch multiplies in TF32: everywhere in that class, and in marked convolutions by its own flags."""

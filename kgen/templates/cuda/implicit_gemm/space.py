@@ -350,8 +350,12 @@ class Sizes:
 
     @property
     def paired(self) -> bool:
-        """Whether both terms of x lie beside each other, and a row of weights has ``w_hi`` twice and ``w_lo`` once."""
-        return self.params["variant"] == "gather" and terms_of(self.params) == 2
+        """Whether both terms of x lie beside each other, in 16 bytes, and a row of weights has ``w_hi`` twice and ``w_lo`` once.
+
+        Copies bound a gather of few channels: level 1's problem 54 of KernelBench took 1.02 instead of 1.26 ms (H200). With
+        eight channels products bound it, and the terms apart are 5 to 10% faster.
+        """
+        return self.params["variant"] == "gather" and terms_of(self.params) == 2 and self.chunk == 4
 
     @property
     def chunk(self) -> int:
