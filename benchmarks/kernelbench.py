@@ -123,7 +123,7 @@ def row(
     file: Path, events: list[Mapping[str, Any]], err: str, database: Path, sizes: Sequence[str] = ()
 ) -> dict[str, Cell]:
     """The figures of one problem's sweep."""
-    level, problem = _key(file)
+    level, problem = key_of(file)
     found: dict[str, Cell] = {"level": level, "problem": problem}
     found |= {"sizes": ", ".join(sizes)} if sizes else {}
     found |= _verdict(events, err) | {"of a copy": None}
@@ -283,7 +283,7 @@ def main() -> None:
     commit, gpu = where.commit, where.gpu.partition(",")[0]
     rows = {(row["level"], row["problem"]): row for row in recorded(name)}
     files = [file for file in problem_files(options.paths) if re.search(options.only, file.stem)]
-    waiting = [file for file in files if options.again or _key(file) not in rows]
+    waiting = [file for file in files if options.again or key_of(file) not in rows]
     left = started + options.seconds - time.monotonic()
     alone = options.memory or options.cut or options.sizes or len(waiting) < 2
     found = one_by_one(waiting, options, commit, left) if alone else suite(waiting, options, commit, left)
@@ -308,7 +308,7 @@ def one_by_one(
         yield from (row for row in found if row is not None)
 
 
-def _key(file: Path) -> tuple[int | None, str]:
+def key_of(file: Path) -> tuple[int | None, str]:
     """The level and the name of a problem, which name its row."""
     level = re.sub(r"\D", "", file.parent.name)
     return int(level) if level else None, file.stem

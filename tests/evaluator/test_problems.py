@@ -264,3 +264,32 @@ def get_inputs():
     first = reference.eager([torch.ones(8)], {"p": torch.ones(3)}, "eval", 0)[0]
     _, views, _ = reference.looked_at([torch.ones(8)], {"p": torch.zeros(3)}, "eval")
     assert first[1].tolist() == [1.0, 1.0] and views == {0, 1}
+
+LOSS = HEAD + """
+class Model(nn.Module):
+    def forward(self, x, y):
+        return (x - y).square().mean()
+
+def get_inputs():
+    return [torch.rand(64, 500), torch.rand(64, 500)]
+"""
+
+
+@pytest.mark.parametrize("forward, status", [
+    ("(x - y).square().mean()", Status.OK),
+    ("(x - y).square().sum(0).mean() / 64", Status.OK),
+    ("(x - y).square().mean() * (1 + 2.5e-6)", Status.WRONG_VALUES),
+    ("(x.half() - y.half()).float().square().mean()", Status.WRONG_VALUES),
+])
+def test_a_loss_is_judged_over_several_inputs(on, forward, status):
+    with on(LOSS) as evaluator:
+        text = HEAD + f"class ModelNew(nn.Module):\n    def forward(self, x, y):\n        return {forward}\n"
+        found = judged(evaluator, text)
+        given = next(error for error in found.errors if error.case == "as given")
+        assert found.status is status
+        assert given.runs == 32 or given.used > 64
+
+
+def test_flags_of_the_problems_file_reach_the_candidate(on):
+    with on("import torch\ntorch.backends.cudnn.deterministic = True\n" + RELU, Accuracy.PYTORCH) as evaluator:
+        assert evaluator._opened["flags"] == [False, True, False, True]
