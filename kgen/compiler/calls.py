@@ -64,6 +64,7 @@ class Call:
         if self.reader.is_user_input(root):
             raise self.reader.writes_input(root, self.n)
         if root.op == "placeholder":
+            self.reader.refuse_parameter(root, self.n)
             return False
         if is_view(base):
             raise NeedsFunctional
@@ -123,6 +124,13 @@ def is_mutable(n: Any) -> bool:
     """Whether a call writes into one of its arguments."""
     schema = getattr(n.target, "_schema", None)
     return schema is not None and schema.is_mutable
+
+
+def is_region(n: Any) -> bool:
+    """Whether a call runs a graph of its own, as ``enable_grad`` and autocast do; it may write into what it is given."""
+    import torch
+
+    return isinstance(n.target, torch._ops.HigherOrderOperator)
 
 
 def is_view(n: Any) -> bool:

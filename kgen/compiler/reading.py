@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Sequence
 
 from kgen.compiler import decompositions, operators
-from kgen.compiler.calls import Call, NeedsFunctional, is_mutable
+from kgen.compiler.calls import Call, NeedsFunctional, is_mutable, is_region
 from kgen.compiler.graph import BatchSize, Constant, Decomposition, Input, Literal, Node, OpGraph, Ref, Tensor, Weight
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.source import escaped, identifier, tensor_source
@@ -98,6 +98,13 @@ class Reader:
         reason = f"it writes into its input `{self.sources[given]}`: copy the input before, or use the operator that is not in place"
         return self.failure(reason, n if n is not None else given)
 
+    def refuse_parameter(self, given: Any, n: Any | None = None) -> None:
+        """Raise where a call writes into a parameter: weights that are prepared once would be old in the next call."""
+        spec = self.specs.get(given)
+        if spec is not None and spec.kind.name == "PARAMETER":
+            reason = f"it writes into its parameter `{spec.target}`: register it as a buffer"
+            raise self.failure(reason, n if n is not None else given)
+
     def _followed(self, other: Any) -> dict[Any, Any]:
         """Each node with that of the other program; empty where a size or a number differs and is no multiple of the batch."""
         others = list(other.graph.nodes) if other is not None else []
@@ -136,10 +143,13 @@ class Reader:
         ).pruned()  # fmt: skip
 
     def _needed(self) -> set[Any]:
-        """The nodes that the outputs need, and those that write in place; checks of sizes are not among them."""
+        """The nodes that the outputs need, and those that write in place; checks of sizes are not among them.
+
+        Regions may write in place, but for those of a functional program.
+        """
         found: set[Any] = set()
         for n in reversed(self.nodes):
-            if n.op == "output" or n in found or is_mutable(n):
+            if n.op == "output" or n in found or is_mutable(n) or (is_region(n) and not self.functional):
                 found.update((n, *n.all_input_nodes))
         return found
 
@@ -322,6 +332,8 @@ class Reader:
                 self._keep(x, spec.target)
             elif kind == "USER_INPUT_MUTATION":
                 raise self.writes_input(next(given for given in self.sources if given.name == spec.target))
+            elif kind == "PARAMETER_MUTATION":
+                self.refuse_parameter(next(given for given, of in self.specs.items() if of.target == spec.target))
             elif kind == "USER_OUTPUT":
                 if isinstance(x, torch.fx.Node):
                     names.append(self._returned(x))
@@ -373,7 +385,7 @@ class PartReader(Reader):
     def __init__(self, of: Reader, program: Any, other: Any, operands: Sequence[str]) -> None:
         self.trace, self.batches, self.functional = of.trace, of.batches, True
         self.nodes, self.operands = list(program.graph.nodes), operands
-        self.program, self.sources, self.renamed, self.literals = program, {}, {}, {}
+        self.program, self.specs, self.sources, self.renamed, self.literals = program, {}, {}, {}, {}
         self.others = self._followed(other)
         self.complete = bool(self.others) or other is None
         self.taken = {n.name for n in self.nodes}

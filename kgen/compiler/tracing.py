@@ -329,11 +329,15 @@ def _with_first_size(tensor: "torch.Tensor", size: int) -> "torch.Tensor":
 
 
 def _export(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[Any, ...], fake: Any) -> Any:
+    """The program of the forward without gradients, as it is judged: a region under ``no_grad`` is none of its own there."""
     import torch
     from torch._guards import TracingContext, tracing
 
     try:
-        with _quiet(), _recurrence_by_shapes(), _autocast_of_any_device(), _noticed(module), tracing(TracingContext(fake)):
+        with (
+            torch.no_grad(), _quiet(), _recurrence_by_shapes(), _autocast_of_any_device(), _noticed(module),
+            tracing(TracingContext(fake)),
+        ):  # fmt: skip
             program = torch.export.export(module, inputs, strict=False)
     except (Exception, SystemExit) as error:
         raise _failure(loaded, error) from error

@@ -245,6 +245,41 @@ PROBLEMS = {
     "a region without gradients": source(
         "with torch.no_grad():\n    scale = x.abs().amax()\nreturn x / scale"
     ),
+    "a buffer written without gradients, read by nothing": source(
+        "with torch.no_grad():\n    self.mean.mul_(0.9).add_(x.mean(0), alpha=0.1)\nreturn x.softmax(1)",
+        init="self.register_buffer('mean', torch.zeros(20))",
+    ),
+    "a buffer written without gradients, after its use": text(
+        """
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer('centre', torch.zeros(20))
+
+            @torch.no_grad()
+            def update(self, x):
+                self.centre.lerp_(x.mean(0), 0.1)
+
+            def forward(self, x):
+                y = torch.softmax(x - self.centre, 1)
+                if self.training:
+                    self.update(x)
+                return y
+        """
+    ),
+    "a buffer written with gradients, read by nothing": source(
+        "with torch.enable_grad():\n    self.mean.copy_(x.mean(0))\nreturn x.softmax(1)",
+        init="self.register_buffer('mean', torch.zeros(20))",
+    ),
+    "a buffer written in autocast, read by nothing": source(
+        "with torch.autocast(x.device.type, dtype=torch.bfloat16):\n    self.mean.copy_((x.t() @ x).sum(0))\nreturn x.softmax(1)",
+        init="self.register_buffer('mean', torch.zeros(20))",
+    ),
+    "a buffer written in nested regions": source(
+        "with torch.no_grad():\n    with torch.enable_grad():\n        with torch.inference_mode():\n            self.mean[:4] = x.mean(0)[:4]\n"
+        "        self.mean += 1.0\n    self.mean *= 2.0\nreturn x.softmax(1)",
+        init="self.register_buffer('mean', torch.zeros(20))",
+    ),
     "a vmap": source("return torch.vmap(lambda row: row.softmax(0) * row.sum())(x)"),
     # Outputs
     "a tuple": source("return torch.tanh(x), x.sum()"),

@@ -413,6 +413,12 @@ def test_forward_that_writes_into_an_input_is_refused(write: str) -> None:
     assert "it writes into its input `x`" in refusal(f"{write}\nreturn x * 2.0")
 
 
+@pytest.mark.parametrize("write", ["self.w.mul_(0.9)", "self.w[:4] = 1.0", "self.w.view(-1).zero_()"])
+def test_forward_that_writes_into_a_parameter_is_refused(write: str) -> None:
+    said = refusal(f"with torch.no_grad():\n    {write}\nreturn x * 2.0", init="self.w = nn.Parameter(torch.randn(20))")
+    assert said.endswith("it writes into its parameter `w`: register it as a buffer")
+
+
 def test_lazy_modules_are_refused() -> None:
     assert "holds lazy modules" in refusal("return self.f(x)", init="self.f = nn.LazyLinear(3)")
 
