@@ -14,7 +14,7 @@ from kgen.compiler.calls import Call, NeedsFunctional, is_mutable, is_region
 from kgen.compiler.graph import BatchSize, Constant, Decomposition, Input, Literal, Node, OpGraph, Ref, Tensor, Weight
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.source import escaped, identifier, tensor_source
-from kgen.compiler.tracing import MODULE_TABLES, Trace, failure, functional as made_functional, line_of, unknown_container
+from kgen.compiler.tracing import Trace, failure, functional as made_functional, held_tensors, line_of, unknown_container
 
 if TYPE_CHECKING:
     import torch
@@ -206,16 +206,7 @@ class Reader:
 
     def _attribute(self, value: "torch.Tensor") -> str | None:
         """The path at which a module holds a tensor that is no parameter and no buffer: ``block.scales[0]``."""
-        import torch.utils._pytree as pytree
-
-        for prefix, module in self.trace.module.named_modules():
-            for key, held in vars(module).items():
-                if key in MODULE_TABLES or not isinstance(held, (type(value), list, tuple, dict)):
-                    continue
-                for path, leaf in pytree.tree_flatten_with_path(held)[0]:
-                    if leaf is value:
-                        return ".".join([*([prefix] if prefix else []), key]) + "".join(map(str, path))
-        return None
+        return next((path for path, held in held_tensors(self.trace.module) if held is value), None)
 
     def _type(self, n: Any) -> Tensor | None:
         """The type of a value; ``None`` where it is no tensor or its shape depends on values."""

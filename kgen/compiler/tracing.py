@@ -289,14 +289,25 @@ def _numbers(module: "torch.nn.Module") -> dict[tuple[str, str], Any]:
 def _export_once(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[Any, ...], fake: Any) -> Any:
     """The program of the forward's first call.
 
-    Raises where forward changes a number and computes with it: a candidate would have the first value for ever.
+    Raises where forward computes with a number that it changes, or with a tensor that it replaces and that is no buffer.
+    A candidate would have the first value for ever.
     """
     before, after = _numbers(module), {}
-    hook = module.register_forward_hook(lambda *_: after.update(_numbers(module)))
+    held, left = dict(held_tensors(module)), {}
+
+    def note(*_: Any) -> None:
+        after.update(_numbers(module))
+        left.update(held_tensors(module))
+
+    hook = module.register_forward_hook(note)
     try:
         program = _export(loaded, module, inputs, fake)
     finally:
         hook.remove()
+    read = {id(x) for x in program.constants.values()}
+    replaced = next((path for path, x in held.items() if id(x) in read and left.get(path) is not x), None)
+    if replaced is not None:
+        raise failure(loaded, f"it computes with `self.{replaced}`, a tensor that it replaces: hold it in a buffer")
     changed = {at: value for at, value in after.items() if at in before and before[at] != value}
     if changed:  # torch's export has taken the changes back
         _set_numbers(module, changed)
@@ -305,6 +316,19 @@ def _export_once(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tup
             raise failure(loaded, f"it computes with `self.{name}`, a number that it changes: hold it in a buffer")
         _set_numbers(module, before)
     return program
+
+
+def held_tensors(module: "torch.nn.Module") -> Iterator[tuple[str, "torch.Tensor"]]:
+    """The tensors that modules hold beside parameters and buffers, by their paths: ``block.scales[0]``."""
+    import torch
+    import torch.utils._pytree as pytree
+
+    for prefix, part in module.named_modules():
+        for key, held in vars(part).items():
+            if key not in MODULE_TABLES and isinstance(held, (torch.Tensor, list, tuple, dict)):
+                for path, leaf in pytree.tree_flatten_with_path(held)[0]:
+                    if isinstance(leaf, torch.Tensor):
+                        yield ".".join([*([prefix] if prefix else []), key]) + "".join(map(str, path)), leaf
 
 
 def _set_numbers(module: "torch.nn.Module", numbers: dict[tuple[str, str], Any]) -> None:

@@ -408,6 +408,17 @@ def test_one_bound_that_is_a_tensor_is_a_pointwise_operator() -> None:
     assert "torch.full((), 4.0, device={device})" in call, "the library takes no bound of another device"
 
 
+@pytest.mark.parametrize("init, name", [("self.s = torch.zeros(20)", "s"), ("self.s = [torch.zeros(20)]", "s[0]")])
+def test_tensor_that_forward_replaces_and_computes_with_is_refused(init: str, name: str) -> None:
+    said = refusal(f"y = x * self.{name}\nself.{name} = x.mean(0)\nreturn y", init=init)
+    assert said.endswith(f"it computes with `self.{name}`, a tensor that it replaces: hold it in a buffer")
+
+
+@pytest.mark.parametrize("write", ["self.s = self.s.to(x.device)", "self.s = self.s.contiguous()", "self.s.add_(1.0)"])
+def test_tensor_that_forward_keeps_is_captured(write: str) -> None:
+    assert "mul" in ops(captured(f"{write}\nreturn x * self.s", init="self.s = torch.zeros(20)"))
+
+
 @pytest.mark.parametrize("write", ["x += 1", "x.relu_()", "x[:, 0] = 0.0", "x.view(-1).zero_()"])
 def test_forward_that_writes_into_an_input_is_refused(write: str) -> None:
     assert "it writes into its input `x`" in refusal(f"{write}\nreturn x * 2.0")
