@@ -27,7 +27,7 @@ from kgen.evaluator.checks import Checks
 from kgen.evaluator.correctness.validate import (OWN_NUMBERS, Failure, OracleClient, OracleFailed, Validation,
                                                  WorkerClient, audit, check_structure, decide, explain, raise_if_failed)
 from kgen.evaluator.protocol import (BASELINES, COMPILER, Accuracy, BuildReport, CaseErrors, Depth, Environment,
-                                     Evaluation, Health, LibraryProduct, Limits, Phase, Status, Timing, read_product)
+                                     Evaluation, Health, LibraryProduct, Limits, Phase, Status, Timing, Weights, read_product)
 from kgen.evaluator.runtime.locks import DeviceLock, MemoryShare
 from kgen.evaluator.runtime.process import Server
 from kgen.evaluator.strict.strict import Strict
@@ -54,6 +54,7 @@ _TIMES_PEAK, _SPARE_BYTES = 2, 2 << 30
 #: Workers that start or end at once on all GPUs. The driver does both under one lock of the machine, 5 to 10 a second.
 _STARTS = threading.BoundedSemaphore(_AT_ONCE)
 _CANDIDATE_FILE = "model_new.py"  #: in a worker's scratch folder
+_STATE_APART = "state of its own: judged by outputs"  #: label: it lacks what forward writes in no state dict
 _FRONT_END = "torch._dynamo"  #: of torch's compiler; takes a second to load
 #: Variables that say where torch and its compilers write: below a worker's scratch folder.
 _FOLDERS = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR", "HOME")
@@ -596,7 +597,7 @@ class _Evaluating:
         self._candidate = candidate
         self._build = build
         self._worker: WorkerClient  # from loading on
-        self._weights = "drawn"  # of its test cases
+        self._weights = Weights.DRAWN  # of its test cases
         self._libraries: dict[str, str] = {}  # the paths of libraries that are built, by what they are made of
         self._errors: list[CaseErrors] = []
         self._labels: list[str] = []
@@ -682,8 +683,11 @@ class _Evaluating:
         reply = evaluator._load(self._worker, {"path": str(path), "libraries": self._libraries})
         self._checks.settled(self._worker)
         if reply.get("matched") is not True:
-            self._weights = "constructed"
+            self._weights = Weights.CONSTRUCTED
             self._labels.append("kernelbench protocol")
+        elif reply.get("complete") is not True:
+            self._weights = Weights.SAVED
+            self._labels.append(_STATE_APART)
 
     def _place(self, scratch: Path) -> None:
         """Put the candidate's file and its library into ``scratch``. Raises :class:`DiskError`."""

@@ -71,6 +71,14 @@ class Phase(StrEnum):
     TIME = "time"
 
 
+class Weights(StrEnum):
+    """The values that a candidate's tensors have in test cases."""
+
+    DRAWN = "drawn"  #: drawn anew, in both models
+    SAVED = "saved"  #: drawn anew in state dicts; what else forward writes is as constructed, and judged by outputs alone
+    CONSTRUCTED = "constructed"  #: as both constructors make them from one seed, since names or shapes differ
+
+
 class Depth(StrEnum):
     """How thoroughly a candidate was timed."""
 

@@ -18,7 +18,7 @@ import time
 import traceback
 from contextlib import closing
 from itertools import product
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Collection, Mapping
 
 import torch
 
@@ -30,6 +30,7 @@ from kgen.evaluator.runtime import driver, sandbox
 from kgen.evaluator.runtime.arena import (Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span,
                                           tensors)
 from kgen.evaluator.runtime.channel import Channel
+from kgen.evaluator.runtime.members import BUFFERS, PARAMETERS, saved, unsaved
 from kgen.problem import Problem, load
 
 FILE_BYTES = 256 << 20  #: the largest file that a candidate may write, its log included
@@ -38,7 +39,6 @@ _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a
 _POISON_BLOCKS = 3  # of the output's size
 _LARGE_BYTES = 1 << 30  # bytes of an output; of a larger one, one block is poisoned
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
-_PARAMETERS, _BUFFERS = "_parameters", "_buffers"  # of a module
 _PERTURB, _PERTURB_BYTE = -6, 0x80  # of mallopt: fill what is allocated with the byte's complement; 0 turns that off
 _COMPILE_MODES = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs"}
 _LONG_NS = 200_000_000  # of a call; the time of a longer one is known from fewer of them
@@ -51,10 +51,6 @@ _seed = torch.Generator.manual_seed
 _copy, _fill, _multiply = torch.Tensor.copy_, torch.Tensor.fill_, torch.Tensor.mul_
 _empty_cache = torch.cuda.empty_cache
 _sleep = getattr(torch._C, "_cuda_sleep", None)  # a build for the CPU has none
-_attributes = vars(torch.nn.Module)["__dict__"].__get__  # a class may have a property of that name
-_get, _items = dict.get, dict.items  # a subclass may show other items
-#: TorchScript's modules have these in place of such dicts.
-_SCRIPTED = tuple((kind, kind.items) for kind in (torch.jit._script.OrderedDictWrapper, torch.jit._script.OrderedModuleDict))
 
 Guard = tuple[torch.Tensor, torch.Tensor]  #: a tensor's memory with fences around it, and the fences as they must stay
 
@@ -81,6 +77,7 @@ class Subject:
         self.change = "drawn"  # how the weights are changed now
         self.ties: dict[str, str] = {}  # a parameter's second name -> its first
         self.own: set[str] = set()  # buffers that the problem has not
+        self.unsaved: frozenset[str] = frozenset()  # tensors of no state dict that the problem's forward writes
         self.buffers: list[Any] = []  # the inputs of timed calls
         self.pool: list[list[Any]] = []
         self.modes: list[str] = []
@@ -143,37 +140,54 @@ class Subject:
         self.model = construct(make, self.device, request["construction"])
         if not isinstance(self.model, torch.nn.Module):
             raise Refused(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
-        self.parameters = list(_members(self.model, _PARAMETERS))
-        own = _members(self.model, _PARAMETERS) | _members(self.model, _BUFFERS)
+        self.parameters = list(saved(self.model, PARAMETERS))
+        complete = self._match(frozenset(request["unsaved"]))
+        self.call_model = self.model
+        if request.get("baseline", "eager") != "eager":
+            self.call_model = torch.compile(self.model, mode=_COMPILE_MODES[request["baseline"]])
+        return {"matched": self.matched, "complete": complete}
+
+    def _match(self, unsaved: frozenset[str]) -> bool:
+        """Give the module the problem's weights where names and shapes agree; else it keeps its own. ``unsaved`` are the
+        names of the problem's state in no state dict. Returns whether the module has all of that: one that keeps state
+        in its own way is judged by its outputs and its state dict."""
+        self.unsaved = unsaved
+        own = saved(self.model, PARAMETERS) | self._state_tensors()
         for name, value in own.items():
             if not is_tensor(value):
                 raise Refused(f"{name} is a {type(value).__name__}, not a tensor")
         mine, theirs = ({k: (v.shape, v.dtype) for k, v in state.items()} for state in (own, self.base))
-        self.matched = mine == theirs
+        complete = mine == theirs
+        self.matched = complete or _without(mine, unsaved) == _without(theirs, unsaved)
         if self.matched:
+            if not complete:
+                self.unsaved, self.base = frozenset(), _without(self.base, unsaved)
             self._set_weights(force=True)
         else:
             missing = [kind for k, kind in theirs.items() if k not in mine]
             self.own = {k for k, kind in mine.items() if k not in theirs and kind not in missing}
             self.base = self.weights = {k: v.detach().clone() for k, v in own.items()}
-        self.call_model = self.model
-        if request.get("baseline", "eager") != "eager":
-            self.call_model = torch.compile(self.model, mode=_COMPILE_MODES[request["baseline"]])
-        return {"matched": self.matched}
+        return complete
 
     def _set_weights(self, change: str = "drawn", *, force: bool = False) -> None:
-        """Load the weights with that change. Where they have it already, restore the buffers that a forward changes."""
+        """Load the weights with that change, unless they have it already, and restore the state that a forward changes."""
         if self.matched and (force or change != self.change):
             self.weights = change_weights(self.base, change, self.ties)
-            self.model.load_state_dict(self.weights)
+            self.model.load_state_dict(_without(self.weights, self.unsaved))
             self.change = change
-        else:
-            self._restore_buffers()
+        self._restore_buffers()
+
+    def _state_tensors(self) -> dict[str, torch.Tensor]:
+        """The tensors that a forward may change: buffers of the state dict, and the problem's state in none."""
+        found = saved(self.model, BUFFERS)
+        if self.unsaved:
+            found |= {name: x for name, x in unsaved(self.model).items() if name in self.unsaved}
+        return found
 
     def _restore_buffers(self) -> None:
         """Write back the buffers that changed. Others keep their version, so that weights folded from them stay valid."""
         with _no_grad():
-            for name, buffer in _members(self.model, _BUFFERS).items():
+            for name, buffer in self._state_tensors().items():
                 if name in self.weights and name not in self.own and not _bitwise(buffer, self.weights[name]):
                     _copy(buffer, self.weights[name])
 
@@ -260,8 +274,8 @@ class Subject:
         return all(leaf.get("device", device) == device and leaf["kind"] != "other" for leaf in nodes(describe(output)[0]))
 
     def _state(self) -> dict[str, torch.Tensor]:
-        buffers = _members(self.model, _BUFFERS)
-        return {name: buffer.detach().clone() for name, buffer in buffers.items() if name in self.weights}
+        found = self._state_tensors()
+        return {name: value.detach().clone() for name, value in found.items() if name in self.weights}
 
     def _poison(self, sizes: list[list[int]]) -> None:
         """Fill free blocks of the output's size with NaN: an unwritten element shows. A CPU's C library fills all."""
@@ -279,7 +293,7 @@ class Subject:
         output = self._fresh(output)
         if _overlaps(output, tensors(inputs)):
             return "an input"
-        members = [*_members(self.model, _PARAMETERS).values(), *_members(self.model, _BUFFERS).values()]
+        members = [*saved(self.model, PARAMETERS).values(), *self._state_tensors().values()]
         return "a parameter or buffer" if _overlaps(output, members) else ""
 
     def _reused(self, first: Any, second: Any) -> str:
@@ -299,7 +313,7 @@ class Subject:
 
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Whether a parameter changed."""
-        found = _members(self.model, _PARAMETERS)
+        found = saved(self.model, PARAMETERS)
         changed = (name for name in self.parameters if not _holds(found.get(name), self.weights[name]))
         return {"mutated": next((f"parameter {name}" for name in changed), "")}
 
@@ -421,22 +435,8 @@ class Subject:
         return reply
 
 
-def _members(module: Any, kind: str, prefix: str = "", seen: frozenset[int] = frozenset()) -> dict[str, torch.Tensor]:
-    """The parameters, or the buffers of the state dict, by name, from the module's dicts: a model may override methods."""
-    own = _attributes(module)
-    left_out = _get(own, "_non_persistent_buffers_set", ()) if kind == _BUFFERS else ()
-    found = {prefix + k: v for k, v in _entries(own, kind) if v is not None and k not in left_out}
-    for name, inner in _entries(own, "_modules"):
-        if inner is not None and id(inner) not in seen:
-            found |= _members(inner, kind, f"{prefix}{name}.", seen | {id(module)})
-    return found
-
-
-def _entries(own: dict[str, Any], kind: str) -> Iterable[tuple[str, Any]]:
-    found = _get(own, kind)
-    if isinstance(found, dict):
-        return _items(found)
-    return next((items(found) for scripted, items in _SCRIPTED if type(found) is scripted), ())
+def _without(found: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if name not in names}
 
 
 def _bitwise(a: Any, b: Any) -> bool:

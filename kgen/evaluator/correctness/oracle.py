@@ -26,7 +26,7 @@ from kgen.evaluator.correctness.reference import (Reference, Run, State, constru
                                                   generator_states, made_on, set_flags)
 from kgen.evaluator.correctness.tolerance import (CLEAR_ERRORS, FIRST_INPUTS, INPUTS, Expected, Typical, as_real,
                                                   parts)
-from kgen.evaluator.protocol import Accuracy, LibraryProduct
+from kgen.evaluator.protocol import Accuracy, LibraryProduct, Weights
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span, tensors
 from kgen.evaluator.runtime.channel import Channel
@@ -126,10 +126,14 @@ class Oracle:
         self.loaded = resolve_mode(loaded, self.reference.single)
         self.modes = self.loaded.problem.modes
         self.ties = self.reference.ties()
+        self.unsaved: list[str] = []  # tensors of no state dict that forward writes
         self._states: dict[str, State] = {"drawn": self._draw_weights()}
         _refuse_others(self._path, "get_init_inputs() gives", loaded.init_inputs())
         self._given = self._get_inputs(0)  # reduced batches are slices of it: drawing takes long
         self._set_dtype()
+        self.unsaved = self.reference.find_unsaved(self._given, self._states["drawn"], self.modes)
+        if self.unsaved:  # its names are known now
+            self._states["drawn"] = self._draw_weights()
         self.rows = batch_size(self._given)
         self._few_rows = REDUCED_ROWS[device.partition(":")[0]]  # of a reduced batch
         every = DISTRIBUTIONS[:2] if self.accuracy is Accuracy.KERNELBENCH else (  # its own check tries no other values
@@ -259,10 +263,13 @@ class Oracle:
         self._given = self.pool[0]
 
     def _draw_weights(self, *, signs: bool = True) -> State:
-        return change_weights(draw_weights(self.loaded, self.device, self._secret, signs=signs), "drawn", self.ties)
+        drawn = draw_weights(self.loaded, self.device, self._secret, signs=signs, others=self.unsaved)
+        return change_weights(drawn, "drawn", self.ties)
 
     def _weights(self, name: str) -> State:
-        """The state dict drawn anew, or as constructed, which few candidates need."""
+        """The weights of an entry of :class:`Weights`; few candidates need others than drawn ones."""
+        if name == Weights.SAVED:
+            return {k: v for k, v in self._states["drawn"].items() if k not in self.unsaved}
         if name not in self._states:
             model = construct(self.loaded.model, self.device, self._construction)
             self._states[name] = {k: v.detach() for k, v in model.state_dict().items()}
@@ -317,7 +324,7 @@ class Oracle:
         return [(distribution.name, mode) for distribution in kept for mode in self.modes]
 
     def case(self, name: str, mode: str, weights: str, *, judged: bool = False) -> Case:
-        """The test case of a distribution and a mode, under weights drawn anew or as constructed. Where it is ``judged``,
+        """The test case of a distribution and a mode, under an entry of :class:`Weights`. Where it is ``judged``,
         its expected values are on the device."""
         key = (name, mode, weights)
         if key not in self._cases:
@@ -396,7 +403,7 @@ class Oracle:
         inputs, where, started = case.inputs, "", time.monotonic()
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
-            case.outputs, case.end = describe(list(eager) if weights == "drawn" else [eager[0]])
+            case.outputs, case.end = describe(list(eager) if weights != Weights.CONSTRUCTED else [eager[0]])
             _free_cache(self.device)
             where = " in float64"
             case.noise = (distribution.values, distribution.batch) != ("given", FULL) or self.device != "cpu" or not all(
@@ -425,7 +432,7 @@ class Oracle:
         return case
 
     def state(self, distribution: Distribution, weights: str) -> State:
-        how = distribution.weights if weights == "drawn" else "drawn"
+        how = distribution.weights if weights != Weights.CONSTRUCTED else "drawn"
         return change_weights(self._weights(weights), how, self.ties)
 
     def _expect(self, contents: Contents, rows: int, state: State, case: Case, eager_run: Run,
@@ -803,6 +810,7 @@ class _Desk:
             "bytes": oracle.bytes, "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes,
             "rows": oracle.most_rows, "flags": oracle.flags, "products": [asdict(one) for one in oracle.products()],
             "load": {"views": oracle.views, "ties": oracle.ties, "init": init_node, "state": oracle.state_node,
+                     "unsaved": oracle.unsaved,
                      "state_bytes": oracle.state_arena.size},
             "prepare": {"pool": oracle.pool_node, "pool_bytes": oracle.pool_arena.size},
         }, [oracle.state_arena.fd, init.fd, oracle.pool_arena.fd]

@@ -4,7 +4,7 @@ import copy
 import itertools
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -14,7 +14,8 @@ from kgen.evaluator.correctness import cudnn
 from kgen.evaluator.correctness.distributions import HALF
 from kgen.evaluator.correctness.tolerance import epsilon_of
 from kgen.evaluator.protocol import TF32_LEAST
-from kgen.evaluator.runtime.arena import map_tensors, tensors
+from kgen.evaluator.runtime.arena import map_tensors, same_bits, tensors
+from kgen.evaluator.runtime.members import unsaved
 from kgen.problem import LoadedProblem
 
 State = Mapping[str, torch.Tensor]
@@ -36,6 +37,8 @@ _NORMS = frozenset({
 })
 #: Operators that multiply their last two arguments.
 _PRODUCTS = cudnn.MATMULS | {aten.mul.Tensor}
+_TABLES = frozenset(("_parameters", "_buffers", "_modules"))  # of a module
+_CONTAINERS = (torch.Tensor, list, tuple, dict)
 TF32_EPSILON = 2.0**-11  #: relative; half a unit in the last of TF32's ten bits
 _PARTS = {"cpu": 1 << 17, "cuda": 1 << 25}  #: elements that are rounded at once; on a CPU, they fit into its cache
 _APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers differ, by less than float32 shows
@@ -84,13 +87,16 @@ def construct(make: Callable[[], torch.nn.Module], device: str, seed: int) -> to
     return made_on(device, seed, lambda: make().to(device))
 
 
-def draw_weights(loaded: LoadedProblem, device: str, seed: int, *, signs: bool = True) -> dict[str, torch.Tensor]:
+def draw_weights(loaded: LoadedProblem, device: str, seed: int, *, signs: bool = True,
+                 others: Collection[str] = ()) -> dict[str, torch.Tensor]:
     """A state dict drawn from ``seed`` in which constant tensors become random, with ``signs`` in both signs. Fresh
-    modules have scales of one, biases and means of zero, variances of one: they hide wrong folds."""
+    modules have scales of one, biases and means of zero, variances of one: they hide wrong folds. The tensors of no state
+    dict that are named in ``others`` are drawn, too."""
     model = construct(loaded.model, device, seed)
     parameters = dict(model.named_parameters())
     generator = torch.Generator().manual_seed(seed + 1)
-    return {name: _draw(x.detach(), name in parameters, signs, generator) for name, x in model.state_dict().items()}
+    held = model.state_dict() | {name: x for name, x in unsaved(model).items() if name in others}
+    return {name: _draw(x.detach(), name in parameters, signs, generator) for name, x in held.items()}
 
 
 def _draw(value: torch.Tensor, parameter: bool, signs: bool, generator: torch.Generator) -> torch.Tensor:
@@ -271,6 +277,8 @@ class Reference:
         with torch.no_grad():  # tensors computed from parameters (weight_norm) cannot be copied otherwise
             self.single = construct(loaded.model, device, seed)
         self.double = _to_double(self.single)
+        self._begun = {model: _attributes(model) for model in (self.single, self.double)}
+        self.unsaved: dict[str, torch.Tensor] = {}  # tensors of no state dict that forward writes, as constructed
         self._noise = torch.Generator(device).manual_seed(seed)
         self._turns = itertools.count()  # of noisy runs
         self._products = cudnn.Products(device)
@@ -283,6 +291,23 @@ class Reference:
         named = self.single.named_parameters(remove_duplicate=False)
         return {name: first[id(p)] for name, p in named if first.setdefault(id(p), name) != name}
 
+    def find_unsaved(self, inputs: Sequence[Any], state: State, modes: Sequence[str]) -> list[str]:
+        """The names of tensors in no state dict that a forward in one of the ``modes`` writes. They are set again before
+        each forward. An attribute that forward replaces is none: another call makes it anew."""
+        model = self.single
+        own = _memory([*model.parameters(), *model.state_dict().values()])
+        before = {name: x for name, x in unsaved(model).items() if not _memory([x]) & own}
+        begun = {name: x.detach().clone() for name, x in before.items()}
+        buffers = dict(model.named_buffers())
+        for mode in modes if before else ():
+            self._forward(model, self._placed(inputs), state, mode, 0)
+            for name, x in unsaved(model).items():
+                stays = name in buffers or x is before.get(name)
+                alike = name in begun and (x.shape, x.dtype) == (begun[name].shape, begun[name].dtype)
+                if stays and alike and not same_bits(x, begun[name]):
+                    self.unsaved[name] = begun[name]
+        return list(self.unsaved)
+
     def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> Run:
         """Output and buffers after one forward of the problem's own model."""
         output, buffers = self._forward(self.single, self._placed(inputs), state, mode, rng)
@@ -294,7 +319,7 @@ class Reference:
         placed, model = self._placed(inputs), self.single
         with cudnn.Noted() as noted:
             run = self._forward(model, placed, state, mode, 0)
-        own = _memory([*tensors(placed), *model.parameters(), *model.buffers()])
+        own = _memory([*tensors(placed), *_held(model)])
         views = {i for i, x in enumerate(tensors(run[0])) if _memory([x]) & own}
         return (_kept(run[0], model), run[1]), views, noted
 
@@ -327,20 +352,49 @@ class Reference:
         return map_tensors(list(inputs), lambda x: x.to(self.device, copy=True))
 
     def _forward(self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int) -> Run:
-        model.load_state_dict(state)
+        self._set_state(model, state)
         model.train(mode == "train")
         torch.manual_seed(rng)
         with torch.no_grad():
             output = model(*inputs)
-        named = set(model.state_dict())
-        buffers = {name: value.clone() for name, value in model.named_buffers() if name in named}
-        return output, buffers
+        return output, {name: x.clone() for name, x in self._state_tensors(model).items() if name in state}
+
+    def _set_state(self, model: torch.nn.Module, state: State) -> None:
+        """Load the state dict, and set again all that no state dict has: ``state``'s values, or those of construction."""
+        model.load_state_dict({name: x for name, x in state.items() if name not in self.unsaved})
+        for own, begun in self._begun[model]:
+            own.update(begun)
+        with torch.no_grad():
+            for name, x in unsaved(model).items() if self.unsaved else ():
+                if name in self.unsaved:
+                    x.copy_(state.get(name, self.unsaved[name]))
+
+    def _state_tensors(self, model: torch.nn.Module) -> dict[str, torch.Tensor]:
+        """The buffers of a model, and its other tensors that forward writes."""
+        others = unsaved(model) if self.unsaved else {}
+        return dict(model.named_buffers()) | {name: x for name, x in others.items() if name in self.unsaved}
+
+
+def _attributes(model: torch.nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The dicts of a model's modules that forward may put other values into, each with what it holds now."""
+    found = []
+    for module in model.modules():
+        own = vars(module)
+        kept = {k: v for k, v in own.items() if k not in _TABLES}
+        buffers = {k: v for k, v in module._buffers.items() if k in module._non_persistent_buffers_set}
+        found += [(own, kept), *([(module._buffers, buffers)] if buffers else [])]
+    return found
+
+
+def _held(model: torch.nn.Module) -> list[torch.Tensor]:
+    """All tensors that a model holds."""
+    return [*model.parameters(), *model.buffers(), *unsaved(model).values()]
 
 
 def _kept(output: Any, model: torch.nn.Module) -> Any:
-    """The output with copies of what shares memory with a parameter or a buffer: the next run loads others into it. A
+    """The output with copies of what shares memory with what the model holds: the next run loads others into it. A
     result in much larger memory is a copy, too: PyTorch's smooth L1 loss is a number in the memory of all its terms."""
-    own = _memory([*model.parameters(), *model.buffers()])
+    own = _memory(_held(model))
 
     def kept(x: torch.Tensor) -> torch.Tensor:
         lavish = x.is_contiguous() and x.untyped_storage().nbytes() > 2 * x.nbytes
@@ -355,10 +409,11 @@ def _memory(found: Iterable[torch.Tensor]) -> set[int]:
 
 
 def _to_double(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy in float64, with tensors that are plain attributes."""
+    """A copy in float64, with tensors that are plain attributes, also in lists and dicts."""
     double = copy.deepcopy(model)._apply(_doubled)
+    known: dict[int, Any] = {}  # modules may share a value, and write into it
     for module in double.modules():
         for name, value in list(vars(module).items()):
-            if isinstance(value, torch.Tensor) and value.dtype in _DOUBLED:
-                setattr(module, name, _doubled(value))
+            if type(value) in _CONTAINERS and tensors(value) and name not in _TABLES:
+                setattr(module, name, known.setdefault(id(value), map_tensors(value, _doubled)))
     return double

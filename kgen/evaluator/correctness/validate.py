@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from kgen.errors import DeviceError, EvaluatorError, ProblemError
-from kgen.evaluator.protocol import CaseErrors, Phase, Status
+from kgen.evaluator.protocol import CaseErrors, Phase, Status, Weights
 from kgen.evaluator.runtime.channel import ChannelTimeout
 from kgen.evaluator.runtime.process import Child, ChildDied
 
@@ -246,7 +246,7 @@ class Validation:
 
     worker: WorkerClient
     oracle: OracleClient
-    weights: str  #: of the test cases: drawn, or constructed where its names are not the problem's
+    weights: Weights  #: of the test cases
     found: list[CaseErrors]
     labels: list[str]
     room: int
@@ -289,7 +289,7 @@ class Validation:
     def _try(self, case: CaseHandle, label: str) -> None:
         """Run a case and start judging it; a random one may run again, and is waited for. Raises :class:`Failure`."""
         # Without matched names, buffers may be of any size.
-        beside = self.weights == "drawn" and not case.random and 2 * case.end <= self.room
+        beside = self.weights != Weights.CONSTRUCTED and not case.random and 2 * case.end <= self.room
         if not beside:
             self._settle()
         self._place = self.room - self._place if beside else 0
