@@ -84,7 +84,7 @@ def _show_best(database: Database, row: BestRow, listing: Listing) -> int:
     file = write_candidate(row.trial.candidate, queries.source(database, row.trial.candidate)) if row.trial else None
     found = plain.best(row, file)
     listing.answer(found, lambda console: tables.best(console, row, file), rows=[found])
-    return 0 if row.beats_baseline else say(_why_not_better(row), NO_SUCCESS)
+    return 0 if row.beats_baseline else say(_why_not_better(database, row), NO_SUCCESS)
 
 
 def _export(database: Database, row: BestRow, output: Path, listing: Listing) -> int:
@@ -99,13 +99,19 @@ def _export(database: Database, row: BestRow, output: Path, listing: Listing) ->
     return 0
 
 
-def _why_not_better(row: BestRow) -> str:
+def _why_not_better(database: Database, row: BestRow) -> str:
     """The reason why a best candidate is no winner."""
+    from kgen.store import queries
+    from kgen.store.scores import without_winner
+
     title = f"{row.problem.title}, {row.problem.mode} mode"
     if row.trial is None:
-        return f"{title}: no candidate with a kernel of its own was right; `kgen show {row.sweep}` says why"
+        found = queries.sweep(database, row.sweep, leaders=1)
+        verdict, reason = without_winner(found.row, found.failures, kernel_right=False)
+        return f"{title}: {verdict}: {reason}; more: kgen show {row.sweep}"
     if not row.trial.final:
         return f"{title}: only screened so far: run `kgen sweep` to its end to time the leaders beside PyTorch"
     if row.trial.too_busy:
         return f"{title}: the machine was too busy to tell whether anything beats PyTorch ({row.trial.baseline})"
-    return f"{title}: nothing beats PyTorch ({row.trial.baseline})"
+    how = "as fast" if (row.trial.speedup_high or 0.0) >= 1.0 else "slower"
+    return f"{title}: nothing beats PyTorch ({row.trial.baseline}): the best kernel is {how}"

@@ -36,8 +36,8 @@ def scores(
     PROBLEM is a file, a known name, or a name in the database. DIR means all .py files in it. The default is every
     problem in the database.
 
-    The verdict is faster, same or slower if the interval of the speedup lies above 1, holds 1 or lies below 1. Else it
-    is none right, refused, failed or not swept. The speedup is that of the best right candidate with a kernel of its
+    The verdict is faster, same or slower if the interval of the speedup lies above 1, holds 1 or lies below 1. Without a
+    timed kernel of its own it is nothing to try, not judged in time, none right, refused, failed or not swept. The speedup is that of the best right candidate with a kernel of its
     own. The score fast_p is KernelBench's: the share of all problems that are right and over p times as fast as eager.
 
     \b

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Mapping, Sequence
+from typing import TYPE_CHECKING, Mapping
 
 import click
 
-from kgen.candidate import SHORT
 from kgen.cli.group import INTERRUPTED, NO_SUCCESS, main, say
 from kgen.cli.listing import db_option
 from kgen.cli.options import check_accuracy, judging_options, open_database, problem_options
@@ -17,7 +16,7 @@ from kgen.cli.options import check_accuracy, judging_options, open_database, pro
 if TYPE_CHECKING:
     from kgen.events import Finished
     from kgen.problem import Problem
-    from kgen.store.results import Failures, SweepDetail
+    from kgen.store.results import SweepDetail
     from kgen.tuning.sweep import SweepRequest
     from kgen.views.progress import Tally, Watch
 
@@ -186,8 +185,6 @@ def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None,
         tables.sweep_ended(console(), finished, detail)
     if finished.state == "interrupted":
         return say("interrupted; the same command goes on from here", INTERRUPTED)
-    if not dict(finished.counts).get("ok"):
-        return say(_why_none(detail.failures), NO_SUCCESS)
     if not finished.beats_baseline:
         return say(f"{_why_no_winner(finished, detail)}; more: kgen show {finished.sweep}", NO_SUCCESS)
     if not as_json:
@@ -195,37 +192,20 @@ def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None,
     return 0
 
 
-def _why_none(failed: Sequence[Failures]) -> str:
-    """The reason why no candidate of a sweep was right: the most frequent failure."""
-    if not failed:
-        return "the time was up before a candidate was judged; give it a longer --time"
-    return f"no candidate was right: {_most_frequent(failed)}"
-
-
-def _most_frequent(failed: Sequence[Failures]) -> str:
-    """The most frequent failure of a sweep; empty without one."""
-    if not failed:
-        return ""
-    most, every = failed[0], sum(group.count for group in failed)
-    return f"{most.count} of {every} ended as {most.status}, such as {most.example[:SHORT]}: {most.reason}"
-
-
 def _why_no_winner(finished: Finished, detail: SweepDetail) -> str:
-    """The reason why a sweep with right candidates has no winner."""
+    """The reason why a sweep has no winner, with the verdict in front."""
+    from kgen.store.scores import without_winner
+
     best = next((row for row in finished.leaders if row.candidate and row.candidate == finished.best), None)
-    if best is None and not detail.row.has_kernels:
-        return "nothing beats PyTorch here: kgen has no kernel for it; `kgen plan` says why"
-    if best is None and not detail.failures:
-        return "the sweep ended before a candidate with a kernel of its own was judged; give it a longer --time"
-    if best is None:
-        why = ": ".join(["no candidate with a kernel of its own was right", *filter(None, [_most_frequent(detail.failures)])])
-        return f"nothing beats PyTorch here: {why}"
-    if best.speedup_low is None:
-        return "the time was up before the finals, so nothing is proven faster than PyTorch; give it a longer --time"
+    if best is None or best.speedup_low is None or best.speedup_high is None:
+        verdict, reason = without_winner(detail.row, detail.failures, kernel_right=best is not None)
+        return f"{verdict}: {reason}"
+    figures = f"{best.speedup:.3g}x, between {best.speedup_low:.3g}x and {best.speedup_high:.3g}x"
     if best.too_busy:
-        figures = f"{best.speedup:.3g}x, between {best.speedup_low:.3g}x and {best.speedup_high:.3g}x"
         return f"the machine was too busy to tell whether anything beats PyTorch here ({figures})"
-    return "nothing beats PyTorch here"
+    if best.speedup_high >= 1.0:
+        return f"the same: the best kernel is as fast as PyTorch ({figures})"
+    return f"the best kernel is slower than PyTorch ({figures}): nothing beats PyTorch here"
 
 
 def _export_command(problem: Problem, reference: str, db: str | None) -> str:

@@ -11,6 +11,7 @@ from kgen.errors import NotFoundError
 from kgen.evaluator.protocol import Accuracy, Environment
 from kgen.store import Database, queries
 from kgen.store.results import BestRow, Failures, ProblemRow, Rejections, SweepRow, Trial
+from kgen.store.scores import without_winner
 from kgen.store.selection import Selection
 
 
@@ -61,6 +62,12 @@ class Section:
         """The name of the fastest baseline; ``None`` where none was timed."""
         named = self.best.trial.baseline if self.best.trial else None
         return named if named in self.baselines else min(self.baselines, key=self.baselines.__getitem__, default=None)
+
+    @property
+    def why_none(self) -> str:
+        """The verdict of the latest sweep where no kernel of its own was right."""
+        verdict, reason = without_winner(self.sweeps[0], self.failures, kernel_right=False)
+        return f"{verdict}: {reason}"
 
     def ms(self, trial: Trial) -> float | None:
         """The time of a candidate in milliseconds, beside the baselines of this section.

@@ -6,9 +6,12 @@ from typing import Any, Mapping
 
 from kgen.report.charts import SCHEMA, Spec
 
+#: Verdicts on problems of which only the control may be right.
+_CONTROL = ("nothing to try", "not judged in time", "none right")
+
 #: Colour and shape of each verdict, so that fast and slow are told apart at a glance, also without colours.
-_COLOURS = {"faster": "var(--plan-3)", "same": "var(--muted)", "slower": "var(--bad)"}
-_SHAPES = {"faster": "triangle-up", "same": "circle", "slower": "triangle-down"}
+_COLOURS = {"faster": "var(--plan-3)", "same": "var(--muted)", "slower": "var(--bad)"} | dict.fromkeys(_CONTROL, "var(--muted)")
+_SHAPES = {"faster": "triangle-up", "same": "circle", "slower": "triangle-down"} | dict.fromkeys(_CONTROL, "cross")
 
 _TOOLTIP = {
     "problem": "problem",

@@ -23,7 +23,7 @@ from kgen.statistics import Interval, ratio_interval
 from kgen.store import attempts, models, queries, rows
 from kgen.store.attempts import StoredAttempt
 from kgen.store.queries import chunks
-from kgen.store.results import BestRow, Failures, ProblemRow, Trial
+from kgen.store.results import BestRow, Failures, ProblemRow, SweepRow, Trial
 from kgen.store.selection import EVERY, Selection, state
 from kgen.store.database import Database
 
@@ -35,15 +35,19 @@ _RESAMPLES = 500
 
 
 class Verdict(StrEnum):
-    """The result of a problem. The first three are right."""
+    """The result of a problem. The first three are those of a kernel of its own that was right, and timed in finals."""
 
     #: The speedup's whole interval lies above 1.
     FASTER = "faster"
-    #: The interval holds 1, or only PyTorch's own operators were right.
+    #: The interval holds 1.
     SAME = "same"
     #: The speedup's whole interval lies below 1.
     SLOWER = "slower"
-    #: Candidates were tried, and none was right.
+    #: kgen has no kernel for it.
+    NOTHING_TO_TRY = "nothing to try"
+    #: The time was up before a kernel of its own was judged, or timed in finals.
+    NOT_JUDGED = "not judged in time"
+    #: Kernels were tried, and none was right.
     NONE_RIGHT = "none right"
     #: The problem does not serve; the reason says why.
     REFUSED = "refused"
@@ -79,8 +83,8 @@ class Score:
 
     @property
     def right(self) -> bool:
-        """Whether a candidate was right."""
-        return self.verdict in RIGHT
+        """Whether a candidate was right, and be it the control."""
+        return self.verdict in RIGHT or self.ms is not None
 
 
 @dataclass(frozen=True)
@@ -263,9 +267,8 @@ def _unproven(
     controls = [t for sweep in ended for t in right.get(sweep.id, ()) if t.control and t.median_ms]
     if best and controls:
         control = min(controls, key=lambda trial: trial.median_ms or math.inf)
-        others = any(not trial.control for trial in right.get(control.sweep, ()))
-        why_none = "the time was up before the finals" if others else _why_no_kernel(database, control.sweep)
-        return _control(database, subject, best, control, why_none)
+        kernel_right = any(not trial.control for trial in right.get(control.sweep, ()))
+        return _control(database, subject, best, control, *_without_winner(database, control.sweep, kernel_right))
     if attempt and not any(sweep.started_at > attempt.created_at for sweep in sweeps):
         verdict = Verdict(attempt.outcome)
         return Score(subject.title, verdict, accuracy=attempt.accuracy, reason=attempt.reason)
@@ -282,43 +285,43 @@ def _unproven(
     if latest.state == "failed":
         reason = f"its sweep failed: `kgen show {latest.id[:SHORT]}`"
         return Score(subject.title, Verdict.FAILED, accuracy=accuracy, reason=reason, sweep=latest.id)
-    any_right, failures = bool(right.get(latest.id)), queries.sweep(database, latest.id, leaders=1).failures
-    if not (any_right or failures):
-        reason = "its sweep ended before a candidate was judged; give it a longer --time"
-        return Score(subject.title, Verdict.NOT_SWEPT, accuracy=accuracy, reason=reason, sweep=latest.id)
-    reason = _why_none(failures, any_right)
-    return Score(subject.title, Verdict.NONE_RIGHT, accuracy=accuracy, reason=reason, sweep=latest.id)
+    verdict, reason = _without_winner(database, latest.id, bool(right.get(latest.id)))
+    return Score(subject.title, verdict, accuracy=accuracy, reason=reason, sweep=latest.id)
 
 
-def _why_no_kernel(database: Database, sweep: str) -> str:
-    """Why a sweep has no right candidate but its control."""
+def _without_winner(database: Database, sweep: str, kernel_right: bool) -> tuple[Verdict, str]:
     found = queries.sweep(database, sweep, leaders=1)
-    if found.failures:
-        return f"{found.failures[0].count} failed, most as {found.failures[0].status}"
-    return "none was judged; give the sweep more --time or --budget" if found.row.has_kernels else "kgen has none for it"
+    return without_winner(found.row, found.failures, kernel_right=kernel_right)
 
 
-def _control(database: Database, subject: _Subject, best: BestRow, control: Trial, why_none: str) -> Score:
+def without_winner(row: SweepRow, failures: Sequence[Failures], *, kernel_right: bool) -> tuple[Verdict, str]:
+    """The verdict on a sweep that timed no kernel of its own in finals, with the reason. ``kernel_right``: one was right."""
+    if kernel_right:
+        return Verdict.NOT_JUDGED, "the time was up before the finals; give it a longer --time"
+    if failures:
+        most, tried = failures[0], sum(group.count for group in failures)
+        failed = f"{most.count} of {tried} ended as {most.status}, such as {most.example[:SHORT]}: {most.reason}"
+        return Verdict.NONE_RIGHT, f"no candidate with a kernel of its own was right: {failed}"
+    if not row.has_kernels:
+        return Verdict.NOTHING_TO_TRY, "kgen has no kernel for it; `kgen plan` says why"
+    return Verdict.NOT_JUDGED, "no candidate with a kernel of its own was judged; give it a longer --time or --budget"
+
+
+def _control(
+    database: Database, subject: _Subject, best: BestRow, control: Trial, verdict: Verdict, reason: str
+) -> Score:
     """The score of a problem of which only PyTorch's own operators were right, or timed in finals."""
     return Score(
         problem=subject.title,
-        verdict=Verdict.SAME,
+        verdict=verdict,
         ms=control.median_ms,
         baselines=queries.baselines(database, [control.sweep]).get(control.sweep, {}),
         error_ratio=control.error_ratio,
         accuracy=str(best.accuracy),
         plan=control.plan,
-        reason=f"no kernel of its own was right and timed: {why_none}",
+        reason=reason,
         sweep=control.sweep,
     )
-
-
-def _why_none(failures: Sequence[Failures], any_right: bool) -> str:
-    """Why a sweep has nothing to show: what became of most of its candidates."""
-    if any_right:
-        return "a candidate was right, but none could be timed beside the baselines"
-    most, tried = failures[0], sum(group.count for group in failures)
-    return f"{most.count} of {tried} ended as {most.status}, such as {most.example[:SHORT]}: {most.reason}"
 
 
 def _swept(connection: Connection, bests: Sequence[BestRow], among: Selection) -> dict[str, list[_Swept]]:

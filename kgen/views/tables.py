@@ -74,7 +74,7 @@ def bests(console: Console, rows: Sequence[BestRow]) -> None:
         trial = row.trial
         start = (problem_title(row.problem), row.environment.device, str(row.accuracy))
         if trial is None:
-            table.add_row(*start, *[text.MISSING] * 4, "no candidate with a kernel of its own was right")
+            table.add_row(*start, *[text.MISSING] * 4, f"no kernel of its own was timed: kgen show {text.short(row.sweep)}")
             continue
         figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
         worth = "" if row.beats_baseline else " (screened)" if not trial.final else _not_faster(trial)

@@ -61,21 +61,34 @@ def test_verdict_follows_from_the_interval_of_the_best_finalist(
     assert (score.plan, score.accuracy, score.reason) == (OWN.plan, "fp32", None)
 
 
-def test_control_alone_is_the_same_as_pytorch_without_a_speedup(filled: Filled) -> None:
+def test_control_alone_is_right_without_a_speedup_where_no_kernel_was(filled: Filled) -> None:
     filled.judge(CONTROL, speedup=1.02, ms=2.5)
     filled.judge(OWN, Status.WRONG_VALUES, reason="row 3 is off")
     end(filled)
     score = only(filled.database)
-    assert (score.verdict, score.speedup, score.over_eager, score.ms) == ("same", None, None, 2.5)
-    assert "1 failed, most as wrong_values" in (score.reason or "")
+    assert (score.verdict, score.speedup, score.over_eager, score.ms) == ("none right", None, None, 2.5)
+    assert score.right and "1 of 1 ended as wrong_values" in (score.reason or "")
 
 
-def test_control_alone_says_why_no_kernel_was_timed(filled: Filled) -> None:
+def test_control_beside_kernels_that_were_not_judged_or_not_timed_to_the_end_is_not_judged_in_time(filled: Filled) -> None:
     filled.judge(CONTROL, speedup=1.0)
     end(filled)
-    assert "none was judged; give the sweep more --time or --budget" in (only(filled.database).reason or "")
+    score = only(filled.database)
+    assert (score.verdict, score.right) == ("not judged in time", True)
+    assert "give it a longer --time" in (score.reason or "")
     filled.judge(OWN, speedup=1.2)
-    assert "the time was up before the finals" in (only(filled.database).reason or "")
+    score = only(filled.database)
+    assert (score.verdict, score.speedup) == ("not judged in time", None)
+    assert "the time was up before the finals" in (score.reason or "")
+
+
+def test_control_of_a_problem_without_kernels_has_nothing_beside_it_to_try(database: Database) -> None:
+    filled = Filled(database, combinations=1)
+    filled.judge(CONTROL, speedup=1.0, ms=2.5)
+    end(filled)
+    score = only(database)
+    assert (score.verdict, score.right, score.ms) == ("nothing to try", True, 2.5)
+    assert "`kgen plan` says why" in (score.reason or "")
 
 
 def test_control_that_was_faster_in_screening_is_no_speedup_of_a_slower_kernel(filled: Filled) -> None:
@@ -92,13 +105,13 @@ def test_problem_of_which_no_candidate_was_right_says_why_most_failed(filled: Fi
     end(filled)
     score = only(filled.database)
     assert score.verdict == "none right"
-    assert (score.reason or "").startswith("2 of 3 ended as wrong_values, such as ") and "row 3" in (score.reason or "")
+    assert ": 2 of 3 ended as wrong_values, such as " in (score.reason or "") and "row 3" in (score.reason or "")
 
 
 def test_sweep_that_judged_nothing_in_its_time_is_none(filled: Filled) -> None:
     end(filled)
     score = only(filled.database)
-    assert score.verdict == "not swept" and "a longer --time" in (score.reason or "")
+    assert (score.verdict, score.right) == ("not judged in time", False) and "a longer --time" in (score.reason or "")
 
 
 @pytest.mark.parametrize("state", ["interrupted", "running"])
