@@ -7,7 +7,7 @@ import sys
 
 from rich.console import Console
 
-_FILE_WIDTH = 160  #: columns of an output that is no terminal; enough for a plan and its parameters
+_FILE_WIDTH = 100  #: columns of an output that is no terminal
 
 
 def console() -> Console:

@@ -15,6 +15,9 @@ from kgen.evaluator.protocol import Status
 from kgen.views import plain, text
 
 _SEARCHING = "trying candidates"
+LINE = 100  #: columns of a line of progress
+_NUMBERS = 8  #: of them, for the numbers in front
+_DETAILS = 3  #: of a line, that may be left out
 
 
 class Tally:
@@ -43,7 +46,7 @@ class Tally:
         elif isinstance(event, events.Measured):
             self.phase = _SEARCHING
         elif isinstance(event, events.Finals):
-            self.phase = f"timing {_leaders(len(event.candidates))} again, interleaved with the baselines"
+            self.phase = f"timing {_leaders(len(event.candidates))} beside the baselines"
         elif isinstance(event, events.Finished):
             self.finished = event
         elif isinstance(event, events.Built):
@@ -88,20 +91,33 @@ class Tally:
     @property
     def line(self) -> str:
         """The phase, the cluster, the numbers built, right and failed by kind, the best screening, and the time left."""
-        failed = {status: n for status, n in self.counts.most_common() if status not in (Status.OK, Status.DUPLICATE)}
-        kinds = ", ".join(f"{status} {number}" for status, number in failed.items())
+        return self.within(LINE - _NUMBERS)
+
+    def within(self, most: int) -> str:
+        """The line in so many characters: where it has more, the plan, the kinds and the interval go, in this order."""
+        lines = (self._line(left_out) for left_out in range(_DETAILS + 1))
+        found = next((line for line in lines if len(line) <= most), None)
+        return found or text.cut(self._line(_DETAILS), most)
+
+    def _line(self, left_out: int) -> str:
+        """The line without so many of its details."""
+        plan, kinds, interval = (left_out < number for number in range(1, _DETAILS + 1))
         parts = [self.phase, *([text.cluster(self.cluster, self.a_minute)] if self.cluster else [])]
         parts += [f"built {self.built}", f"right {self.counts[Status.OK]}"]
         parts += [f"duplicate {self.counts[Status.DUPLICATE]}"] if self.counts[Status.DUPLICATE] else []
-        parts += [f"failed {sum(failed.values())} ({kinds})"] if failed else []
+        parts += self._failed(kinds)
         if self.best and (speedup := self.best.speedup):
-            figures = text.speedup(speedup.mid, speedup.low, speedup.high)
-            parts.append(
-                f"best screened {figures}, {text.milliseconds(self.best.median_ms)}, {self.best.candidate.plan}"
-            )
-        if self.seconds_left:
-            parts.append(f"{text.duration(self.seconds_left)} left")
+            figures = text.speedup(speedup.mid, *((speedup.low, speedup.high) if interval else ()))
+            named = f", {text.plan(self.best.candidate.plan)}" if plan else ""
+            parts.append(f"best {figures}, {text.milliseconds(self.best.median_ms)}{named}")
+        parts += [f"{text.duration(self.seconds_left)} left"] if self.seconds_left else []
         return "  ".join(parts)
+
+    def _failed(self, kinds: bool) -> list[str]:
+        """The number that failed, with their ``kinds``."""
+        failed = {status: n for status, n in self.counts.most_common() if status not in (Status.OK, Status.DUPLICATE)}
+        named = ", ".join(f"{status} {number}" for status, number in failed.items())
+        return [f"failed {sum(failed.values())}" + (f" ({named})" if kinds else "")] if failed else []
 
 
 class Watch(AbstractContextManager["Watch"]):
@@ -198,7 +214,8 @@ class Live(Watch):
         state = (tally.phase, tally.done, devices)
         if tally.started and state != self._printed:
             self._printed = state
-            self._console.print(f"{tally.done}/{tally.started.budget}  {tally.line}", soft_wrap=True)
+            numbers = f"{tally.done}/{tally.started.budget}  "
+            self._console.print(numbers + tally.within(LINE - len(numbers)), soft_wrap=True)
 
 
 class Notices(Watch):

@@ -11,6 +11,8 @@ from kgen import events
 from kgen.views import text
 from kgen.views.progress import Tally, Watch
 
+_COLUMNS = 100  #: of a line
+
 
 class SuiteLive(Watch):
     """Shows where a suite is."""
@@ -96,7 +98,8 @@ class SuiteLive(Watch):
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in self._verdicts.most_common())
         self._bar.advance(self._tasks[0])
         self._bar.update(self._tasks[0], line=verdicts)
-        self._console.print(f"[{event.number}/{event.problems}] {event.problem}: {_ended(event)}", soft_wrap=True)
+        line = f"[{event.number}/{event.problems}] {event.problem}: {_ended(event)}"
+        self._console.print(text.cut(line, _COLUMNS), soft_wrap=True)  # `kgen scores` has the reason whole
 
 
 def _ended(event: events.ProblemEnded) -> str:

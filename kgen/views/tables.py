@@ -40,6 +40,7 @@ _COMPARED = {
 #: Verdicts that need other words after "B is".
 _VERDICTS = {"same": "the same", "cannot tell": "too close to tell"}
 _TELLING = 0.005  #: share of the spread; a parameter below it gets no line
+_SHORT = 120  #: characters of a plan, or of parameters, that `kgen show SWEEP` lists whole
 _TIE = "="  #: mark of candidates within the interval of the best
 _BUSY = "busy"  #: mark of candidates that the machine was too busy to tell from the fastest baseline
 _ANY_WIDTH = 1 << 20  #: columns; to measure a table as wide as it would like to be
@@ -79,7 +80,7 @@ def bests(console: Console, rows: Sequence[BestRow]) -> None:
         figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
         worth = "" if row.beats_baseline else " (screened)" if not trial.final else _not_faster(trial)
         error = text.error_ratio(trial.error_ratio)
-        table.add_row(*start, text.short(trial.candidate), _ms(trial.median_ms), figures + worth, error, trial.plan)
+        table.add_row(*start, text.short(trial.candidate), _ms(trial.median_ms), figures + worth, error, text.plan(trial.plan))
     console.print(table)
 
 
@@ -154,7 +155,7 @@ def _effects(console: Console, plans: Sequence[Plan]) -> None:
         for place, parameter in enumerate(item for item in plan.parameters if item.share >= _TELLING):
             groups = sorted(parameter.groups, key=lambda group: -group.middle)
             values = ", ".join(f"{group.name}: {text.speedup(group.middle)} of {group.count}" for group in groups)
-            whose = ("", "") if place else (plan.whole.name, str(plan.whole.count))
+            whose = ("", "") if place else (text.plan(plan.whole.name, _SHORT), str(plan.whole.count))
             table.add_row(*whose, parameter.name, f"{parameter.share:.0%}", values)
     if table.row_count:
         console.print(table)
@@ -197,8 +198,8 @@ def leaders(trials: Iterable[Trial]) -> Table:
             text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high),
             marks,
             text.error_ratio(trial.error_ratio),
-            trial.plan,
-            text.params(trial.params),
+            text.plan(trial.plan, _SHORT),
+            text.params(trial.params, _SHORT),
         )
     return table
 
@@ -219,12 +220,12 @@ def _explain(console: Console, busy: bool) -> None:
 
 def _finalists(finished: Finished) -> Table:
     """The leaders of a sweep beside the baselines, the fastest first. Among equals, the best is the simplest one."""
-    table = grid("candidate", "> ms", "> speedup", "", "> error", "plan", "params")
+    table = grid("candidate", "> ms", "> speedup", "", "> error", "plan")
     for row in sorted(finished.leaders, key=lambda row: row.median_ms):
         figures = text.speedup(row.speedup, row.speedup_low, row.speedup_high)
         marks = "baseline" if row.candidate is None else _leader_marks(row, row.candidate == finished.best)
         error = text.error_ratio(row.error_ratio)
-        table.add_row(text.short(row.candidate), _ms(row.median_ms), figures, marks, error, row.name, row.params)
+        table.add_row(text.short(row.candidate), _ms(row.median_ms), figures, marks, error, text.plan(row.name))
     return table
 
 
@@ -243,7 +244,7 @@ def trials(console: Console, found: Sequence[Trial], reasons: Mapping[str, str])
         figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
         marks = _marks(("final", trial.final), (_BUSY, trial.too_busy))
         what = (text.short(trial.candidate), str(trial.status), _ms(trial.median_ms), figures, marks)
-        table.add_row(str(trial.number), *what, trial.plan, text.params(trial.params), reasons[trial.candidate])
+        table.add_row(str(trial.number), *what, text.plan(trial.plan, _SHORT), text.params(trial.params, _SHORT), reasons[trial.candidate])
     console.print(table)
 
 

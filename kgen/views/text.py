@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Mapping
+from typing import TYPE_CHECKING, Mapping, Sequence
 
 from kgen.candidate import SHORT, ParamValue
+from kgen.compiler import plan_name
+from kgen.compiler.plan_name import NamedStep
 from kgen.evaluator.protocol import Environment
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from kgen.statistics import Interval
 
 MISSING = "-"
+_NAME = 40  #: characters of a name that is no plan's
 
 
 def short(identity: str | None) -> str:
@@ -71,9 +74,34 @@ def moment(when: datetime) -> str:
     return when.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def params(values: Mapping[str, ParamValue]) -> str:
-    """Parameters in one line: ``k0.block=256 k0.reduce=warp``."""
-    return " ".join(f"{name}={value}" for name, value in values.items()) or MISSING
+def params(values: Mapping[str, ParamValue], most: int | None = None) -> str:
+    """Parameters in one line: ``k0.block=256 k0.reduce=warp``; a count where that has over ``most`` characters."""
+    found = " ".join(f"{name}={value}" for name, value in values.items()) or MISSING
+    return found if most is None or len(found) <= most else f"{len(values)} parameters"
+
+
+def plan(name: str, most: int = 0) -> str:
+    """A plan as a count: ``2 kernels, 1 library call``, for each mode. Names of up to ``most`` characters are whole.
+
+    `kgen show` has a plan whole.
+    """
+    steps = plan_name.read(name)
+    if len(name) <= most or not steps:
+        return cut(name, max(most, _NAME))
+    modes = {step.mode: [other for other in steps if other.mode == step.mode] for step in steps}
+    return " / ".join(f"{mode}: {_counted(own)}" if mode else _counted(own) for mode, own in modes.items())
+
+
+def _counted(steps: Sequence[NamedStep]) -> str:
+    """The numbers of kernels and of library calls."""
+    kernels = sum(bool(step.schedule) for step in steps)
+    found = {"kernel": kernels, "library call": len(steps) - kernels}
+    return ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in found.items() if count)
+
+
+def cut(value: str, most: int) -> str:
+    """A text of at most so many characters; an ellipsis stands for the rest."""
+    return value if len(value) <= most else f"{value[: most - 1]}…"
 
 
 def baselines(values: Mapping[str, float]) -> str:

@@ -18,6 +18,7 @@ from kgen.store import Database
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that commands run in, with one problem file that a name finds."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")  # cells of most rows are not folded
     (tmp_path / "problems").mkdir()
     (tmp_path / "problems" / "made_up.py").write_text(SOURCE)
     return tmp_path

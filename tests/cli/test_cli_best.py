@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,7 @@ def test_best_that_does_not_beat_pytorch_says_so_with_exit_code_1(filled: Filled
     filled.finish(candidate(), 0.99, 1.0, 1.01)
     answer = kgen("best", "made_up", "--json")
     assert (answer.code, answer.json["beats_baseline"]) == (1, False)
-    assert "nothing beats PyTorch (eager): the best kernel is as fast" in answer.err
+    assert "nothing beats PyTorch (compile): the best kernel is as fast" in answer.err
 
 
 def test_best_says_where_the_machine_was_too_busy_to_tell(filled: Filled) -> None:
@@ -140,3 +141,16 @@ def test_any_adds_nothing_to_a_winner(won: Filled, exported: list[Path]) -> None
 def test_any_without_a_right_candidate_writes_nothing(filled: Filled, exported: list[Path]) -> None:
     filled.finish(candidate("control", control=True), 1.4, 1.5, 1.6)
     assert (kgen("best", "made_up", "-o", "fast.py", "--any").code, exported) == (1, [])
+
+
+@pytest.mark.parametrize("command", [["best"], ["scores"], ["history"], ["show", "SWEEP"]])
+def test_rows_of_a_long_plan_have_at_most_100_columns_and_few_lines(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS")
+    plan = " + ".join(["inner_reduction[gelu, softmax]"] * 90)
+    filled.finish(replace(candidate(), plan=plan, params={f"k{at}.block": 128 for at in range(90)}), 1.4, 1.5, 1.6)
+    filled.database.finish_sweep(filled.sweep, "finished", 61.0, candidate().id)
+    lines = kgen(*(filled.sweep if word == "SWEEP" else word for word in command)).out.splitlines()
+    assert lines and max(map(len, lines)) <= 100 and len(lines) < 40
+    assert command == ["history"] or "90 kernels" in "\n".join(lines)

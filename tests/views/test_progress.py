@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -61,8 +62,19 @@ def test_line_has_built_right_failed_by_kind_and_the_best_with_its_interval() ->
     news = [events.Built("a", True, False, 0.7)] * 3
     for event in (started(), *news, judged(), judged(speedup=Interval(1.9, 2.0, 2.1)), judged(Status.CRASHED, None)):
         tally.add(event)
-    found = "starting  built 3  right 2  failed 1 (crashed 1)  best screened 2.000x [1.900, 2.100], 2 ms, linear"
+    found = "starting  built 3  right 2  failed 1 (crashed 1)  best 2.000x [1.900, 2.100], 2 ms"
     assert tally.line.startswith(found)
+
+
+def test_line_has_at_most_100_columns_and_counts_kernels_of_a_long_plan() -> None:
+    long = replace(candidate(), plan=" + ".join(["row[gelu, softmax]"] * 90 + ["linear(library)"]))
+    console = Console(file=StringIO(), width=400)
+    with progress.Live(console) as live:
+        for event in (started(), events.Built("a", True, False, 0.7), replace(judged(), candidate=long)):
+            live(event)
+        live(replace(judged(), candidate=long))
+    assert max(len(line) for line in shown(console).splitlines() if "built" in line) <= 100
+    assert "90 kernels, 1 library call" in live.tally.within(120) and "90 kernels" not in live.tally.within(80)
 
 
 def test_line_names_the_phase() -> None:
@@ -72,7 +84,7 @@ def test_line_names_the_phase() -> None:
     for event in (events.Step(baseline), events.Measured((("eager", 1.0),), "cpu"), events.Finals(("a", "b"))):
         tally.add(event)
         phases.append(tally.line.partition("  ")[0])
-    assert phases == [baseline, "trying candidates", "timing 2 leaders again, interleaved with the baselines"]
+    assert phases == [baseline, "trying candidates", "timing 2 leaders beside the baselines"]
 
 
 def test_plain_output_has_one_line_for_each_change() -> None:
