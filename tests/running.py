@@ -31,7 +31,7 @@ SHORT_SWEEP = ("sweep", PROBLEM, "--device", "cpu", "--baselines", "eager")
 _BRIEF = "from kgen.tuning import sweep; sweep.FINAL_SECONDS['cpu'] = 1.0; from kgen.cli import main; main()"
 
 #: kgen says these only because the machine does other work: the tests of other workers, for one.
-_BUSY = re.compile(r"kgen: (waiting for \S+: other work or another timing holds it|finals are timed once more: of a candidate, .*: work beside the call)")
+_BUSY = re.compile(r"kgen: (waiting for \S+, held by .*|finals are timed once more: of a candidate, .*: work beside the call)")
 
 _PATIENCE = 300.0  #: seconds; a process that takes longer hangs
 

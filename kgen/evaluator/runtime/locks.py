@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Callable, ContextManager, Iterator
 
 from kgen.errors import DiskError, EvaluatorError
+from kgen.evaluator.runtime.holders import holder, others
 
 Notice = Callable[[str], None]
 
@@ -31,6 +32,7 @@ _TURN_SECONDS = 0.1  #: between looks whether to give up
 _LOOK_SECONDS = 0.2  #: between looks whether there is memory
 _NOTICE_SECONDS = 10.0  #: of waiting for a device, before a notice says so
 _MEMORY_NOTICE_SECONDS = 1.0  #: the same for its memory
+_KEY_CHARACTERS = 13  #: of a device's key in a notice; enough to tell the GPUs of a machine apart
 _AT_ONCE = threading.Event()  #: stops who would have to wait
 _AT_ONCE.set()
 
@@ -91,6 +93,7 @@ class DeviceLock:
         self.notice = notice
         self._stop = stop or threading.Event()
         stem = _stem(key, folder)
+        self._stem = stem
         self._gate, self._work = Path(f"{stem}.gate.lock"), Path(f"{stem}.lock")
         self._timings = 0  # of this process, waiting or running
         self._changed = threading.Condition()
@@ -104,7 +107,8 @@ class DeviceLock:
         with ExitStack() as work:
             with self._held(self._gate, fcntl.LOCK_SH):
                 work.enter_context(self._held(self._work, fcntl.LOCK_SH))
-            yield
+            with holder(self._stem).holds():
+                yield
 
     @contextmanager
     def timing(self) -> Iterator[None]:
@@ -114,7 +118,7 @@ class DeviceLock:
             ends.callback(self._count, -1)
             _wait(lambda: self._turn.acquire(timeout=_TURN_SECONDS), 0.0, self._stop, self.key)
             ends.callback(self._turn.release)
-            with self._held(self._gate, fcntl.LOCK_EX), self._held(self._work, fcntl.LOCK_EX):
+            with self._held(self._gate, fcntl.LOCK_EX), self._held(self._work, fcntl.LOCK_EX), holder(self._stem).holds():
                 yield
 
     def _count(self, change: int) -> None:
@@ -124,8 +128,13 @@ class DeviceLock:
 
     def _held(self, path: Path, how: int) -> ContextManager[int]:
         notice = self.notice if how == fcntl.LOCK_EX else None
-        waiting = f"waiting for {self.key}: other work or another timing holds it"
-        return held(path, how, self._stop, notice and (lambda: notice(waiting)))
+        return held(path, how, self._stop, notice and (lambda: notice(self._waiting())))
+
+    def _waiting(self) -> str:
+        """The notice of a timing that waits, with the command that holds the device."""
+        first, *more = others(self._stem) or ["other work or another timing"]
+        beside = f", and {len(more)} more" if more else ""
+        return f"waiting for {self.key[:_KEY_CHARACTERS]}, held by {first}{beside}"
 
 
 class MemoryShare:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -13,7 +14,8 @@ import pytest
 
 from kgen.errors import EvaluatorError
 from kgen.evaluator.runtime import locks
-from kgen.evaluator.runtime.locks import MemoryShare
+from kgen.evaluator.runtime import holders
+from kgen.evaluator.runtime.locks import DeviceLock, MemoryShare
 
 HOLDER = """
 import sys, threading
@@ -123,3 +125,44 @@ def test_waiting_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ask(tmp_path, 3 << 30, stop, notice=tell)
     assert told == ["waiting for 3 GiB of gpu 0: others hold 0 of 0"]
     held.close()
+
+
+TIMER = """
+import sys
+from pathlib import Path
+from kgen.evaluator.runtime.locks import DeviceLock
+sys.argv[:] = ["/usr/lib/kgen/__main__.py", "sweep", "a problem.py"]
+with DeviceLock("gpu 0", folder=Path(sys.orig_argv[-1])).timing():
+    print("holds", flush=True)
+    sys.stdin.readline()
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def timer(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A command that times on a device until it reads a line."""
+    with subprocess.Popen([sys.executable, "-c", TIMER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "holds\n"
+        yield process
+        process.kill()
+
+
+def test_notice_of_a_timing_that_waits_names_the_command_that_holds_the_device(
+    tmp_path: Path, timer: subprocess.Popen[str]
+) -> None:
+    said = DeviceLock("gpu 0", folder=tmp_path)._waiting()
+    expected = rf"waiting for gpu 0, held by process {timer.pid} since \d\d:\d\d:\d\d: kgen sweep 'a problem.py'"
+    assert re.fullmatch(expected, said), said
+
+
+def test_command_that_has_let_the_device_go_or_was_killed_holds_nothing(tmp_path: Path, timer: subprocess.Popen[str]) -> None:
+    stem = tmp_path / "gpu_0"
+    assert len(holders.others(stem)) == 1
+    print(file=timer.stdin, flush=True)
+    assert timer.stdout is not None and timer.stdout.readline() == "held\n"
+    assert holders.others(stem) == [] and len(list(tmp_path.glob("*.holder"))) == 1
+    timer.kill()
+    timer.wait()
+    assert holders.others(stem) == [] and not list(tmp_path.glob("*.holder"))
