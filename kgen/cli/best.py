@@ -10,7 +10,7 @@ import click
 from kgen.cli.group import NO_SUCCESS, main, say
 from kgen.cli.listing import Listing, listing_options
 from kgen.cli.options import ACCURACIES, open_database, problem_options
-from kgen.errors import NotFoundError
+from kgen.errors import InputError, KgenError, NotFoundError
 
 if TYPE_CHECKING:
     from kgen.store import Database
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@click.argument("problem", required=False)
+@click.argument("problem", metavar="[PROBLEM|DIR]", required=False)
 @problem_options
 @click.option("--accuracy", type=click.Choice(ACCURACIES), help="Class of accuracy.  [default: the strictest swept]")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Verify again, and write to FILE."
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE|DIR", help="Verify again, and write to FILE, or into DIR."
 )
 @click.option("--any", "any_right", is_flag=True, help="With -o: write the best candidate even if it is not faster.")
 @listing_options("device", "since", "before")
@@ -36,14 +36,16 @@ def best(
     any_right: bool,
     listing: Listing,
 ) -> int:
-    """Show the best candidate of each problem, or of PROBLEM, on the device of its latest sweep.
+    """Show the best candidate of each problem, of PROBLEM, or of those in DIR, on the device of its latest sweep.
 
     Speedups are over the fastest baseline, with their interval. With -o the winner is verified again in a fresh
-    process and written to FILE, and its figures to FILE.json. Files that `kgen eval` judged are left out. Exit code 1:
-    nothing beats PyTorch, and --any is not given.
+    process and written to FILE, and its figures to FILE.json. The winners of a folder are written into another
+    folder, several at once. Files that `kgen eval` judged are left out. Exit code 1: nothing beats PyTorch, and --any is not
+    given.
     """
     from kgen.cli import lookup
     from kgen.evaluator.protocol import Accuracy
+    from kgen.problem_set import is_set
     from kgen.store import queries
 
     if problem is None and (overrides or mode or dtype or output):
@@ -51,6 +53,10 @@ def best(
     if any_right and output is None:
         raise click.UsageError("--any needs -o FILE", click.get_current_context())
     with open_database(listing.db) as database:
+        if problem is not None and is_set([problem]):
+            rows = _rows_of_folder(database, problem, overrides, mode, dtype, accuracy, listing)
+            code = _show_bests([row for row, _ in rows], listing)
+            return code if output is None else _export_folder(database, rows, Path(problem), output, any_right, listing)
         chosen = None if problem is None else [lookup.find(database, problem, overrides, mode, dtype).id]
         wanted = Accuracy(accuracy) if accuracy else None
         rows = queries.best(database, problem_ids=chosen, accuracy=wanted, among=listing.among, limit=listing.limit)
@@ -64,6 +70,61 @@ def best(
         if output and rows[0].trial and (code == 0 or any_right):
             return _export(database, rows[0], output, listing)
         return code
+
+
+def _rows_of_folder(
+    database: Database, folder: str, overrides: Mapping[str, str], mode: str | None, dtype: str | None,
+    accuracy: str | None, listing: Listing,
+) -> list[tuple[BestRow, Path]]:  # fmt: skip
+    """The bests of a folder's problems that were swept, with their files, in the order of the folder."""
+    from kgen.cli import lookup
+    from kgen.evaluator.protocol import Accuracy
+    from kgen.problem_set import read_set
+    from kgen.store import queries
+
+    found: list[tuple[BestRow, Path]] = []
+    for member in read_set([folder], overrides, mode, dtype):
+        try:
+            chosen = lookup.find(database, str(member.path), overrides, mode, dtype).id if member.problem else None
+        except NotFoundError:
+            chosen = None
+        wanted = Accuracy(accuracy) if accuracy else None
+        ids = [chosen] if chosen else []
+        rows = queries.best(database, problem_ids=ids, accuracy=wanted, among=listing.among) if chosen else []
+        found += [(row, member.path) for row in rows[:1]]
+    if not found:
+        raise NotFoundError(f"no problem in {folder} was swept with these options, into {database.name}: `kgen sweep {folder}` does it")
+    return found
+
+
+def _export_folder(
+    database: Database, rows: Sequence[tuple[BestRow, Path]], folder: Path, output: Path, any_right: bool, listing: Listing
+) -> int:
+    """Write the winners of a folder's problems into another folder. Returns the exit code: 0 where all were verified."""
+    from kgen.store import queries
+    from kgen.tuning.export import Wanted, export_all
+
+    if output.exists() and (not output.is_dir() or output.samefile(folder)):
+        raise InputError(f"{output}: -o needs a folder of its own for the winners of {folder}: name another one")
+    wanted = [
+        Wanted(row, queries.problem(database, row.problem.id), output / path.name)
+        for row, path in rows
+        if row.trial and (row.beats_baseline or any_right)
+    ]
+    if not wanted:
+        return say(f"nothing beats PyTorch in {folder}: nothing is written", NO_SUCCESS)
+    failed: list[str] = []
+
+    def ended(one: Wanted, error: KgenError | None) -> None:
+        if error is not None:
+            failed.append(one.file.name)
+        line = f"verified again and written: {one.file}" if error is None else f"{one.file.name}: {error}"
+        click.echo(line, err=error is not None or listing.as_json or listing.as_csv)
+
+    export_all(database, wanted, ended)
+    if failed:
+        return say(f"{len(failed)} of {len(wanted)} were not exported: {', '.join(failed)}", NO_SUCCESS)
+    return 0
 
 
 def _show_bests(rows: Sequence[BestRow], listing: Listing) -> int:

@@ -277,11 +277,11 @@ class Evaluator:
                 "threads": self._threads, "shared": self._shared, "strict": self._checks.strict,
                 "subject": self._checks.subject, "flags": self._opened.get("flags", ())}
 
-    def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
-        """Validate ``candidate`` on every input distribution, then time it. Never raises for the candidate's fault. When
-        the evaluator's own processes fail they are started again, with less memory where that was the reason. A test
-        case that fails three times is left out. Other failures give the status ``infra_error`` in the end. Raises
-        ``ValueError`` for a foreign candidate where the evaluator is for own ones."""
+    def evaluate(self, candidate: Candidate, build: BuildReport, *, timed: bool = True) -> Evaluation:
+        """Validate ``candidate`` on every input distribution, then time it if ``timed``. Never raises for the candidate's
+        fault. When the evaluator's own processes fail they are started again, with less memory where that was the
+        reason. A test case that fails three times is left out. Other failures give the status ``infra_error`` in the
+        end. Raises ``ValueError`` for a foreign candidate where the evaluator is for own ones."""
         if candidate.origin is not Trust.OWN and self.trust is Trust.OWN:
             raise ValueError("a foreign candidate needs an evaluator for foreign candidates")
         if not build.ok:
@@ -290,7 +290,7 @@ class Evaluator:
                               seconds=((Phase.BUILD, build.seconds),), log=build.log)
         until = self.limits.judge_until if self._found_right else self.limits.first_until
         try:
-            evaluation = self._retried(lambda: _Evaluating(self, candidate, build, until).run())
+            evaluation = self._retried(lambda: _Evaluating(self, candidate, build, until).run(timed=timed))
             self._found_right |= evaluation.status is Status.OK and not candidate.control
             return evaluation
         except EvaluatorError as error:
@@ -607,8 +607,8 @@ class _Evaluating:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._log.write_text("")
 
-    def run(self) -> Evaluation:
-        """All phases. Raises :class:`EvaluatorError` when the evaluator itself fails."""
+    def run(self, *, timed: bool = True) -> Evaluation:
+        """All phases, or those before timing. Raises :class:`EvaluatorError` when the evaluator itself fails."""
         evaluator = self._evaluator
         slots = evaluator._slots
         slots.acquire()
@@ -620,9 +620,10 @@ class _Evaluating:
                     self._load()
                 with self._phase(Phase.VALIDATE):
                     self._validate()
-            evaluator.baselines()
-            with evaluator._timing() as conditions_now, self._phase(Phase.TIME):
-                self._time(conditions_now)
+            if timed:
+                evaluator.baselines()
+                with evaluator._timing() as conditions_now, self._phase(Phase.TIME):
+                    self._time(conditions_now)
             result = self._evaluation(Status.OK, "", None)
         except Failure as failure:
             result = self._evaluation(failure.status, failure.reason, failure.phase)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Callable, Sequence
 
 from kgen import __version__, paths
 from kgen.candidate import Candidate, Trust
-from kgen.errors import CaptureError, KgenError
+from kgen.errors import CaptureError, DiskError, KgenError
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.pool import DeviceEvaluator, DevicePool
+from kgen.evaluator.pool import DevicePool
+from kgen.evaluator.runtime.process import servers_kept
 from kgen.evaluator.protocol import Accuracy, Environment, Evaluation, Status
 from kgen.machine import find_own_tools, resolve_device
 from kgen.problem import Problem
 from kgen.store import Database, queries
 from kgen.store.results import BestRow
 from kgen.tuning.sweep import designed
+
+
+MOST_AT_ONCE = 4  #: exports; each has an oracle and a worker
+CORES_OF_EACH = 4
+_rendering = threading.Lock()  # torch's export serves one thread at a time
 
 
 class NotVerifiedError(KgenError):
@@ -86,30 +96,69 @@ def export(database: Database, best: BestRow, problem: Problem, file: Path) -> E
     return ExportResult(file, beside, evaluation)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """A candidate to export, and the file to write."""
+
+    best: BestRow
+    problem: Problem
+    file: Path
+
+
+def export_all(
+    database: Database, wanted: Sequence[Wanted], ended: Callable[[Wanted, KgenError | None], None]
+) -> None:
+    """Export several candidates, some at once, and tell of each when it has ended, in this thread.
+
+    A candidate that fails costs itself. An interrupt ends all. Raises :class:`~kgen.errors.DiskError` where a folder of
+    the files cannot be made.
+    """
+    for folder in {one.file.parent for one in wanted}:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DiskError(f"{folder}: the folder cannot be made: {error.strerror or error}") from error
+    at_once = max(2, min(MOST_AT_ONCE, len(os.sched_getaffinity(0)) // CORES_OF_EACH))
+    with servers_kept(), ThreadPoolExecutor(at_once, thread_name_prefix="kgen-export") as threads:
+        running = {threads.submit(export, database, one.best, one.problem, one.file): one for one in wanted}
+        try:
+            for future in as_completed(running):
+                error = future.exception()
+                if error is not None and not isinstance(error, KgenError):
+                    raise error
+                ended(running[future], error)
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
 def _verified(
     problem: Problem, candidate: Candidate, device: str, accuracy: Accuracy
 ) -> tuple[Evaluation, Environment]:
-    """The candidate's evaluation and its environment. It counts as own if its text still renders to the same bytes."""
+    """The candidate's evaluation and its environment. It counts as own if its text still renders to the same bytes.
 
-    def opened(trust: Trust) -> Evaluator:
-        return Evaluator(
-            problem, device=device, accuracy=accuracy, home=paths.home(), baselines=("eager",), trust=trust
-        )
+    An own candidate was timed in its sweep, byte for byte, and is only validated.
+    """
 
-    def judged(evaluator: DeviceEvaluator, candidate: Candidate) -> tuple[Evaluation, Environment]:
+    def opened(trust: Trust, *baselines: str) -> Evaluator:
+        return Evaluator(problem, device=device, accuracy=accuracy, home=paths.home(), baselines=baselines, trust=trust)
+
+    def judged(evaluator: Evaluator, candidate: Candidate, timed: bool) -> tuple[Evaluation, Environment]:
         build = evaluator.builder().build(candidate.source)
-        return evaluator.evaluate(candidate, build), evaluator.environment
+        return evaluator.evaluate(candidate, build, timed=timed), evaluator.environment
 
-    with DevicePool([opened(Trust.OWN)]) as devices:
+    own = opened(Trust.OWN)
+    with DevicePool([own]) as devices:
         if _renders_again(problem, candidate, devices):
-            return judged(devices.first, candidate)
-    with opened(Trust.FOREIGN) as evaluator:
-        return judged(evaluator, replace(candidate, origin=Trust.FOREIGN))
+            return judged(own, candidate, timed=False)
+    with opened(Trust.FOREIGN, "eager") as evaluator:
+        return judged(evaluator, replace(candidate, origin=Trust.FOREIGN), timed=True)
 
 
 def _renders_again(problem: Problem, candidate: Candidate, devices: DevicePool) -> bool:
-    try:
-        design = designed(problem, devices)
-    except CaptureError:
-        return False
+    with _rendering:
+        try:
+            design = designed(problem, devices)
+        except CaptureError:
+            return False
     return design.renders(candidate.plan, candidate.params, candidate.source)

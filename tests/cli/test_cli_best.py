@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 import types
+from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
+from typing import Callable
 
 import pytest
 from samples import SOURCE, Filled, candidate, problem
 from typed import kgen
+
+from kgen.errors import InputError
 
 
 def test_best_as_json_is_one_object_with_what_was_measured(won: Filled) -> None:
@@ -120,8 +124,15 @@ def test_nothing_is_written_where_nothing_beats_pytorch(filled: Filled, folder: 
 def exported(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Replaces the verification of an export; the files that it was asked for."""
     files: list[Path] = []
+    def export_all(database: object, wanted: list, ended: Callable[..., None]) -> None:
+        files.extend(one.file for one in wanted)
+        for one in wanted:
+            ended(one, None if one.file.name != "2_broken.py" else InputError("verified again, it was wrong"))
+
     module = types.ModuleType("kgen.tuning.export")
-    vars(module).update(export=lambda database, row, problem, file: files.append(file))
+    wanted = namedtuple("Wanted", "best problem file")
+    export = lambda database, row, problem, file: files.append(file)  # noqa: E731
+    vars(module).update(export=export, export_all=export_all, Wanted=wanted)
     monkeypatch.setitem(sys.modules, "kgen.tuning.export", module)
     return files
 
@@ -154,3 +165,41 @@ def test_rows_of_a_long_plan_have_at_most_100_columns_and_few_lines(
     lines = kgen(*(filled.sweep if word == "SWEEP" else word for word in command)).out.splitlines()
     assert lines and max(map(len, lines)) <= 100 and len(lines) < 40
     assert command == ["history"] or "90 kernels" in "\n".join(lines)
+
+
+@pytest.fixture
+def level(filled: Filled, folder: Path) -> Path:
+    """A folder of four problems: two were won, one was lost, and one was never swept."""
+    (folder / "level").mkdir()
+    figures = {"1_won": (1.4, 1.5, 1.6), "2_broken": (1.1, 1.2, 1.3), "3_lost": (0.8, 0.9, 0.95), "4_left": None}
+    for name, interval in figures.items():
+        text = f"{SOURCE}# {name}\n"
+        (folder / "level" / f"{name}.py").write_text(text)
+        if interval:
+            Filled(filled.database, problem=problem(name, source=text)).finish(candidate(name), *interval)
+    return folder / "level"
+
+
+def test_best_of_a_folder_lists_its_problems(level: Path) -> None:
+    answer = kgen("best", "level", "--json")
+    assert (answer.code, [row["problem"] for row in answer.json]) == (0, ["1_won", "2_broken", "3_lost"])
+
+
+def test_winners_of_a_folder_are_written_into_another_one(level: Path, exported: list[Path]) -> None:
+    answer = kgen("best", "level", "-o", "fast")
+    assert exported == [Path("fast/1_won.py"), Path("fast/2_broken.py")]
+    assert "verified again and written: fast/1_won.py" in answer.out
+    assert (answer.code, "2_broken.py: verified again, it was wrong" in answer.err) == (1, True)
+    assert "1 of 2 were not exported: 2_broken.py" in answer.err
+
+
+def test_winners_are_not_written_over_the_problems(level: Path, exported: list[Path]) -> None:
+    answer = kgen("best", "level", "-o", "level")
+    assert (answer.code, exported, "name another one" in answer.err) == (2, [], True)
+
+
+def test_folder_without_a_swept_problem_is_refused(filled: Filled, folder: Path) -> None:
+    (folder / "new").mkdir()
+    (folder / "new" / "1.py").write_text(SOURCE + "# new\n")
+    answer = kgen("best", "new")
+    assert (answer.code, "no problem in new was swept" in answer.err) == (2, True)
