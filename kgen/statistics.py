@@ -35,6 +35,10 @@ class Interval:
         """The width as a multiple of the estimate."""
         return (self.high - self.low) / self.mid if self.mid else float("inf")
 
+    def times(self, factor: float) -> Interval:
+        """The interval of ``factor`` times the value."""
+        return Interval(self.low * factor, self.mid * factor, self.high * factor)
+
     @property
     def cannot_tell(self) -> bool:
         """Whether a speedup with this interval is neither faster, slower nor the same: the machine was too busy."""

@@ -48,6 +48,7 @@ _NO_LIMIT = 1 << 62
 #: The steps of preparing the baselines that take long.
 _PREPARING = {"compile": "compiling the torch.compile baseline",
               "compile-max-autotune": "compiling the max-autotune baseline"}
+_FAILED_FIRST = 3  #: candidates; after so many failures, baselines are compiled without waiting for a right one
 _AT_ONCE = 6  #: candidates that a GPU judges at once; timings take turns, everything else goes on side by side
 #: Device memory that a candidate may have: times PyTorch's own peak, and bytes more for workspaces.
 _TIMES_PEAK, _SPARE_BYTES = 2, 2 << 30
@@ -67,7 +68,8 @@ class Evaluator:
     ``trust`` says how strictly: an evaluator for own candidates refuses foreign ones. A context manager: entering starts
     the server and the oracle, leaving ends every process. Everything is written below ``home``. ``notice`` is called
     with one line for people, and ``step`` with the phase that begins, from any thread. ``profile`` measures the share of
-    own kernels.
+    own kernels. On the CPU, ``compiles_later`` compiles baselines after the first right candidate: compiling takes the
+    cores from its build and its test cases.
 
     After entering, ``problem`` has its mode settled. ``environment`` says where candidates are judged,
     ``hardware`` describes the device, ``products`` how cuDNN multiplies. ``at_once`` threads may call :meth:`evaluate`. :meth:`finals` is for one thread.
@@ -79,6 +81,7 @@ class Evaluator:
         self, problem: Problem, *, device: str, accuracy: Accuracy, home: Path, limits: Limits = Limits(),
         baselines: Sequence[str] = BASELINES, notice: Callable[[str], None] | None = None, cache: str = "cold",
         step: Callable[[str], None] | None = None, trust: Trust = Trust.FOREIGN, profile: bool = False,
+        compiles_later: bool = False,
     ) -> None:
         if accuracy is Accuracy.TF32 and device == "cpu":
             raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
@@ -97,6 +100,11 @@ class Evaluator:
         self._listener = notice or (lambda text: None)
         self._step = step or (lambda text: None)
         self._cuda = device != "cpu"
+        self._compiles_later = compiles_later and not self._cuda
+        self._may_compile = threading.Event()
+        if not self._compiles_later:
+            self._may_compile.set()
+        self._failed = 0  # candidates
         self._shared = self._cuda  # whether tensors cross processes in device memory
         self._cold = cache == "cold"
         self._threads = len(os.sched_getaffinity(0))
@@ -134,8 +142,9 @@ class Evaluator:
         self._alone: dict[str, str] = {}  # the environment in which a process sees this device alone
         self._runners: dict[str, Runner] = {}
         self._preparing: threading.Thread | None = None
+        self._begun = threading.Event()  # once the baselines are prepared that need no compiler
         self._workers: dict[str, WorkerClient] = {}  # the latest process of each baseline
-        self._baseline_timings: tuple[Timing, ...] = ()
+        self._baseline_timings: dict[str, Timing] = {}
         self._timing_baselines = threading.Lock()
         self._health: Health | None = None
         self._level = 0  # the index of how workers are confined, in the checks' levels
@@ -236,6 +245,7 @@ class Evaluator:
         if self._checks.ahead:
             self._spare = _SpareWorker(self._start_worker, self._lock)
             release(self._spare.close)
+        self._begun.clear()
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
 
@@ -292,6 +302,9 @@ class Evaluator:
         try:
             evaluation = self._retried(lambda: _Evaluating(self, candidate, build, until).run(timed=timed))
             self._found_right |= evaluation.status is Status.OK and not candidate.control
+            self._failed += evaluation.status is not Status.OK
+            if self._found_right or self._failed >= _FAILED_FIRST:
+                self._may_compile.set()
             return evaluation
         except EvaluatorError as error:
             return Evaluation(candidate.id, Status.INFRA_ERROR, str(error), self.accuracy, build=build)
@@ -344,13 +357,12 @@ class Evaluator:
         return oracle
 
     def baselines(self) -> tuple[Timing, ...]:
-        """Each baseline timed alone and briefly; measured once."""
+        """The baselines that are prepared, each timed alone and briefly; measured once."""
         with self._timing_baselines:
-            if self._baseline_timings:
-                return self._baseline_timings
-            session, timings, prepared = uuid.uuid4().hex, [], self._prepared()
-            self._step("timing the baselines")
-            for runner in prepared:
+            session, new = uuid.uuid4().hex, [x for x in self._prepared() if x.name not in self._baseline_timings]
+            if new:
+                self._step("timing the baselines")
+            for runner in new:
                 with self._timing() as conditions_now:
                     runner.worker.enter(Phase.TIME, self.limits.time_seconds)
                     try:
@@ -358,10 +370,9 @@ class Evaluator:
                     except Failure as failure:
                         self._lose_baseline(runner, failure)
                         continue
-                    timings.append(runner.timing(Depth.SCREEN, session, conditions_now()))
+                    self._baseline_timings[runner.name] = runner.timing(Depth.SCREEN, session, conditions_now())
                 self._checks.baseline_screened(runner)
-            self._baseline_timings = tuple(timings)
-            return self._baseline_timings
+            return tuple(self._baseline_timings[name] for name in self._baseline_names if name in self._baseline_timings)
 
     def finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float,
                failed: LeftOut | None = None) -> tuple[Timing, ...]:
@@ -369,7 +380,8 @@ class Evaluator:
         ``seconds``, or are known narrowly before. A candidate that fails is left out; ``failed`` is called with its id
         and failure, or a notice says so."""
         left_out = failed or (lambda name, why: self._notice(f"finalist {name[:SHORT]} is left out: {why.reason}"))
-        baselines = self._prepared()
+        self._may_compile.set()
+        baselines = self._prepared(every=True)
 
         def lost(runner: Runner, failure: Failure) -> None:
             if runner in baselines:
@@ -405,36 +417,53 @@ class Evaluator:
         self._let_go(runner.worker)
         self._runners.pop(runner.name, None)
 
-    def _prepared(self) -> list[Runner]:
-        """The baselines that could be prepared, in the order asked for."""
+    def _prepared(self, *, every: bool = False) -> list[Runner]:
+        """The baselines that could be prepared, in the order asked for: those that are ready, or ``every`` one."""
         self._alive()
         preparing = self._preparing
-        while preparing is not None and preparing.is_alive():
-            preparing.join(0.2)  # in slices, so that an interrupt gets through
+        later = self._compiles_later and not every
+        while preparing is not None and preparing.is_alive() and not (later and self._begun.is_set()):
+            preparing.join(0.02 if later else 0.2)  # in slices, so that an interrupt gets through
         return [self._runners[name] for name in self._baseline_names if name in self._runners]
 
     def _prepare_baselines(self) -> None:
-        for name in self._baseline_names:
-            server = self._server if name == "eager" else self._compilers
-            for attempt in range(_ATTEMPTS):
-                try:
-                    server.wait()  # others may time meanwhile
-                    with self._lock.working():
-                        if self._oracle is None or self._preparing is not threading.current_thread():
-                            return
-                        self._step(_PREPARING.get(name, f"preparing the {name} baseline"))
-                        self._runners[name] = self._prepare_baseline(name, server)
-                    break
-                except (Failure, EvaluatorError) as error:
-                    if self._oracle is None or self._closing.is_set():
+        """Prepare the baselines, first eager, then those that are compiled."""
+        for name in sorted(self._baseline_names, key=lambda name: name != "eager"):
+            if name != "eager":
+                self._begun.set()
+                while not self._may_compile.wait(0.2):
+                    if self._is_over():
                         return
-                    died = getattr(error, "status", Status.CRASHED) in (Status.CRASHED, Status.OUT_OF_MEMORY)
-                    if not died or attempt + 1 == _ATTEMPTS:
-                        self._notice(f"baseline {name} is left out: {getattr(error, 'reason', error)}")
-                        break
+            if not self._prepare(name):
+                return
+
+    def _is_over(self) -> bool:
+        """Whether the processes have ended for which this thread prepares baselines."""
+        return self._oracle is None or self._closing.is_set() or self._preparing is not threading.current_thread()
+
+    def _prepare(self, name: str) -> bool:
+        """Prepare a baseline, or leave it out with a notice. Returns whether to go on with others."""
+        server = self._server if name == "eager" else self._compilers
+        for attempt in range(_ATTEMPTS):
+            try:
+                server.wait()  # others may time meanwhile
+                with self._lock.working():
+                    if self._oracle is None or self._preparing is not threading.current_thread():
+                        return False
+                    self._compile_seconds(name)  # before a process starts in vain
+                    self._step(_PREPARING.get(name, f"preparing the {name} baseline"))
+                    self._runners[name] = self._prepare_baseline(name, server)
+                break
+            except (Failure, EvaluatorError) as error:
+                if self._oracle is None or self._closing.is_set():
+                    return False
+                died = getattr(error, "status", Status.CRASHED) in (Status.CRASHED, Status.OUT_OF_MEMORY)
+                if not died or attempt + 1 == _ATTEMPTS:
+                    self._notice(f"baseline {name} is left out: {getattr(error, 'reason', error)}")
+                    break
+        return True
 
     def _prepare_baseline(self, name: str, server: Server) -> Runner:
-        self._compile_seconds(name)  # before a process starts in vain
         folder = self.home / "scratch" / "baselines"
         folder.mkdir(parents=True, exist_ok=True)
         options = self._options(worker=True) | {"scratch": str(folder), "compiles": name != "eager"}

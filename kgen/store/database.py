@@ -270,6 +270,13 @@ class Database:
             timed = [_timing_row(sweep, environment_id, accuracy, timing) for timing in timings]
             _insert_new(connection, models.Timing, timed)
 
+    def scale_speedups(self, sweep: str, factor: float) -> None:
+        """Change the speedups of a sweep's screenings by ``factor``, since a faster baseline was timed."""
+        trial = models.Trial
+        screened = (trial.sweep_id == sweep, trial.final.is_(False), trial.speedup.is_not(None))
+        with self.connections.write() as connection:
+            connection.execute(update(trial).where(*screened).values(speedup=trial.speedup * factor))
+
     def set_result(
         self,
         sweep: str,

@@ -92,6 +92,7 @@ def open_devices(request: SweepRequest, on_event: events.Listener, started: floa
                 step=lambda text: on_event(events.Step(text)),
                 limits=limits,
                 trust=Trust.OWN,
+                compiles_later=True,
             )
             for device in resolve_devices(request.device)
         ]
@@ -365,7 +366,8 @@ class _Sweep:
                 for point, candidate in self._asked(search, seen):
                     points[candidate.id] = point
                     pipeline.put(candidate, self._known(candidate))
-            until = self.time_budget.search_until(found_right=bool(self._finalists()))
+            found_right = any(not right.candidate.control for right in self.right)
+            until = self.time_budget.search_until(found_right=found_right)
             outcomes: list[Outcome] = []
             try:
                 while (outcome := pipeline.next(-math.inf if outcomes else until)) is not None:
@@ -413,7 +415,7 @@ class _Sweep:
     def _keep(self, outcome: Outcome) -> float | None:
         """Store an outcome. Returns milliseconds where the candidate, or its original, was right."""
         candidate, evaluation = outcome.candidate, outcome.evaluation
-        if outcome.device is not None and outcome.device not in self.baselines:
+        if outcome.device is not None and len(outcome.baselines) > len(self.baselines.get(outcome.device, ())):
             self._keep_baselines(outcome.device, outcome.baselines)
         right = self._right(outcome)
         self.number += 1
@@ -457,9 +459,14 @@ class _Sweep:
         self.on_event(events.Built(candidate.id, build.ok, build.cached, build.seconds))
 
     def _keep_baselines(self, device: str, timings: tuple[Timing, ...]) -> None:
-        self.baselines[device] = timings
+        """Store the baselines that are new. Earlier screenings then compare with the fastest one."""
+        before, self.baselines[device] = self.baselines.get(device, ()), timings
         environment = self.devices.first.environment
-        self.database.add_timings(self.sweep, environment.id, self.request.accuracy, timings)
+        new = [timing for timing in timings if timing not in before]
+        self.database.add_timings(self.sweep, environment.id, self.request.accuracy, new)
+        if before and (factor := min(map(median_ms, timings)) / min(map(median_ms, before))) < 1.0:
+            self.database.scale_speedups(self.sweep, factor)
+            self.right = [replace(r, speedup=r.speedup and r.speedup.times(factor)) for r in self.right]
         self.kept.append(events.Measured(tuple((t.subject, median_ms(t)) for t in timings), device))
 
     def _notice(self, text: str) -> None:

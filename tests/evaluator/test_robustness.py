@@ -116,6 +116,30 @@ def test_a_baseline_that_fails_has_its_reason_and_the_others_go_on(tmp_path, pro
         assert "baseline compile is left out: no compiler" in notices
 
 
+def test_baselines_that_are_compiled_may_come_after_the_first_right_candidate(tmp_path, problem, monkeypatch):
+    prepare = Evaluator._prepare_baseline
+
+    def uncompiled(self, name, server):
+        eager = self._workers.get("eager")
+        runner = prepare(self, "eager", server)
+        if eager is not None:
+            self._workers |= {name: self._workers["eager"], "eager": eager}
+        runner.name = name
+        return runner
+
+    monkeypatch.setattr(Evaluator, "_prepare_baseline", uncompiled)
+    steps = []
+    with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, baselines=("compile", "eager"),
+                   cache="warm", trust=Trust.OWN, step=steps.append, compiles_later=True) as running:
+        assert [timing.subject for timing in running.baselines()] == ["eager"]
+        assert "compiling the torch.compile baseline" not in steps
+        source = plain("return y")
+        right = running.evaluate(Candidate(source, "by hand", {}, "cpu"), running.builder().build(source))
+        assert right.status is Status.OK, right.reason
+        running._prepared(every=True)
+        assert [timing.subject for timing in running.baselines()] == ["compile", "eager"]
+
+
 def test_pytorchs_own_flags_are_stored_as_fp32_on_the_cpu(evaluator):
     assert evaluator.accuracy is Accuracy.FP32
 

@@ -52,6 +52,14 @@ def test_conditions_of_a_timing_come_back_in_their_order(filled: Filled) -> None
     assert found and found.conditions == under
 
 
+def test_screenings_follow_a_faster_baseline_and_finals_do_not(filled: Filled) -> None:
+    filled.judge(candidate("screened"), speedup=2.0)
+    filled.finish(candidate("final"), 1.4, 1.5, 1.6)
+    filled.database.scale_speedups(filled.sweep, 0.5)
+    leaders = queries.sweep(filled.database, filled.sweep).leaders
+    assert {trial.candidate: trial.speedup for trial in leaders} == {candidate("final").id: 1.5, candidate("screened").id: 1.0}
+
+
 @pytest.mark.parametrize(("cache", "is_known"), [("cold", True), ("warm", False)])
 def test_what_was_timed_with_a_warm_cache_is_not_taken_over(filled: Filled, cache: str, is_known: bool) -> None:
     given = evaluation(candidate())
