@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kgen.events import Finished
     from kgen.problem import Problem
     from kgen.store.results import SweepDetail
-    from kgen.tuning.sweep import SweepRequest
+    from kgen.tuning.opening import SweepRequest
     from kgen.views.progress import Tally, Watch
 
 #: As in :data:`kgen.tuning.search.STRATEGIES`, known here without the search.
@@ -129,7 +129,7 @@ def sweep(
     else:
         asked = read_problem(problems[0], overrides, mode, dtype)
 
-    from kgen.tuning.sweep import SweepRequest, run
+    from kgen.tuning.opening import SweepRequest, ahead
     from kgen.views import progress
     from kgen.views.console import console
 
@@ -155,7 +155,11 @@ def sweep(
         if cluster:
             _run_on(cluster, ask(problem=asked), watch)
         else:
-            run(ask(problem=asked), watch)
+            request = ask(problem=asked)
+            with ahead(request, watch) as devices:
+                from kgen.tuning.sweep import run  # while the processes start
+
+                run(request, watch, devices)
     return _sweep_ended(watch.tally, asked, problems[0], db, as_json)
 
 

@@ -105,6 +105,7 @@ class Evaluator:
         if not self._compiles_later:
             self._may_compile.set()
         self._failed = 0  # candidates
+        self._in_finals = False
         self._shared = self._cuda  # whether tensors cross processes in device memory
         self._cold = cache == "cold"
         self._threads = len(os.sched_getaffinity(0))
@@ -380,6 +381,7 @@ class Evaluator:
         ``seconds``, or are known narrowly before. A candidate that fails is left out; ``failed`` is called with its id
         and failure, or a notice says so."""
         left_out = failed or (lambda name, why: self._notice(f"finalist {name[:SHORT]} is left out: {why.reason}"))
+        self._in_finals = True
         self._may_compile.set()
         baselines = self._prepared(every=True)
 
@@ -436,6 +438,8 @@ class Evaluator:
                         return
             if not self._prepare(name):
                 return
+        if self._compiles_later and not self._in_finals:
+            self._step("trying candidates")
 
     def _is_over(self) -> bool:
         """Whether the processes have ended for which this thread prepares baselines."""

@@ -97,10 +97,13 @@ class DevicePool:
         self._numbers = itertools.count()
         self._threads: ThreadPoolExecutor | None = None
         self._closed = False
+        self._entered = False
 
     def __enter__(self) -> "DevicePool":
-        for number in range(len(self.evaluators)):
-            self._starters.submit(self._start, number)
+        if not self._entered:  # it may have been entered ahead of its user
+            self._entered = True
+            for number in range(len(self.evaluators)):
+                self._starters.submit(self._start, number)
         return self
 
     def __exit__(self, *_: object) -> None:

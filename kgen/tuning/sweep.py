@@ -19,21 +19,21 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Iterator, Sequence
 
 from kgen import events, paths, roofline, statistics
-from kgen.candidate import SHORT, Candidate, Trust
+from kgen.candidate import SHORT, Candidate
 from kgen.errors import CaptureError, DatabaseBusyError, DatabaseError, DiskError, InputError
-from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
-from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Status, Timing
+from kgen.evaluator.protocol import BuildReport, Evaluation, Health, Status, Timing
 from kgen.hardware import lacks_instructions
-from kgen.machine import find_own_tools, keep_bytecode, resolve_devices
+from kgen.machine import find_own_tools, keep_bytecode
 from kgen.problem import Problem, load
 from kgen.statistics import Interval, median_ms, ratio_interval
 from kgen.store import Database, queries
-from kgen.tuning import attempts, precision, time_budget
+from kgen.tuning import attempts, precision
 from kgen.tuning.design import Design, captured
+from kgen.tuning.opening import OpenDevices, SweepRequest, open_devices
 from kgen.tuning.pipeline import Outcome, Pipeline, original
 from kgen.tuning.search import STRATEGIES, Point, Search, chosen
 from kgen.tuning.time_budget import LEAST_FINAL_SECONDS, TimeBudget
@@ -49,58 +49,6 @@ FINALIST_MARGIN = 1.10  # times the fastest screening; limit for a finalist
 LEAST_BUDGET = 2  # candidates: the control and another one
 FINAL_SECONDS = {"cuda": 5.0, "cpu": 12.0}  # seconds by device type; duration of the finals
 _SCREENING_RESAMPLES = 400  # bootstrap resamples; the interval of a screening is shown and decides nothing
-
-
-@dataclass(frozen=True)
-class SweepRequest:
-    """The arguments of a sweep.
-
-    ``budget`` limits the candidates and ``seconds`` the whole sweep, finals included. Parts that do not end by
-    then are cut, and a notice says so. ``device`` may name several equal GPUs (``cuda:0,cuda:1``, ``cuda:all``).
-    ``strategy`` is one of :data:`kgen.tuning.search.STRATEGIES`; the default is :func:`kgen.tuning.search.chosen`.
-    ``fresh`` starts a new sweep without stored results.
-    """
-
-    problem: Problem
-    device: str | None = None
-    accuracy: Accuracy = Accuracy.PYTORCH
-    budget: int | None = None
-    seconds: float | None = None
-    strategy: str | None = None
-    seed: int = 0
-    jobs: int | None = None
-    baselines: tuple[str, ...] = BASELINES
-    fresh: bool = False
-    db: str | None = None
-
-
-def open_devices(request: SweepRequest, on_event: events.Listener, started: float) -> DevicePool:
-    """An evaluator for each device of the request; its notices and steps become events.
-
-    ``started`` is the start of the sweep, on the monotonic clock.
-    """
-    limits = time_budget.limits(request.seconds, started)
-    return DevicePool(
-        [
-            Evaluator(
-                request.problem,
-                device=device,
-                accuracy=request.accuracy,
-                home=paths.home(),
-                baselines=request.baselines,
-                notice=lambda text: on_event(events.Notice(text)),
-                step=lambda text: on_event(events.Step(text)),
-                limits=limits,
-                trust=Trust.OWN,
-                compiles_later=True,
-            )
-            for device in resolve_devices(request.device)
-        ]
-    )
-
-
-#: Makes the devices of a sweep; :func:`open_devices`.
-OpenDevices = Callable[[SweepRequest, events.Listener, float], DevicePool]
 
 
 def run(

@@ -7,6 +7,7 @@ import sys
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
@@ -47,7 +48,7 @@ def conduct(
 ) -> list[Request]:
     requests: list[Request] = []
 
-    def run(request: Request, tell: Callable[[events.Event], None]) -> None:
+    def run(request: Request, tell: Callable[[events.Event], None], devices: object) -> None:
         requests.append(request)
         for event in told or news(filled, state):
             tell(event)
@@ -55,6 +56,9 @@ def conduct(
     module = types.ModuleType("kgen.tuning.sweep")
     vars(module).update(SweepRequest=Request, run=run)
     monkeypatch.setitem(sys.modules, "kgen.tuning.sweep", module)
+    opening = types.ModuleType("kgen.tuning.opening")
+    vars(opening).update(SweepRequest=Request, ahead=lambda *_: nullcontext())
+    monkeypatch.setitem(sys.modules, "kgen.tuning.opening", opening)
     return requests
 
 

@@ -1,0 +1,82 @@
+"""The devices of a sweep, and its arguments. It imports neither the store nor torch, so that processes start at once.
+
+    request -> open_devices -> an evaluator for each device, whose processes start
+    ahead: the same, before the imports of a sweep, which take seconds
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Callable, Iterator
+
+from kgen import events, paths
+from kgen.candidate import Trust
+from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.pool import DevicePool
+from kgen.evaluator.protocol import BASELINES, Accuracy
+from kgen.machine import find_own_tools, keep_bytecode, resolve_devices
+from kgen.problem import Problem
+from kgen.tuning import time_budget
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """The arguments of a sweep.
+
+    ``budget`` limits the candidates and ``seconds`` the whole sweep, finals included. Parts that do not end by
+    then are cut, and a notice says so. ``device`` may name several equal GPUs (``cuda:0,cuda:1``, ``cuda:all``).
+    ``strategy`` is one of :data:`kgen.tuning.search.STRATEGIES`; the default is :func:`kgen.tuning.search.chosen`.
+    ``fresh`` starts a new sweep without stored results.
+    """
+
+    problem: Problem
+    device: str | None = None
+    accuracy: Accuracy = Accuracy.PYTORCH
+    budget: int | None = None
+    seconds: float | None = None
+    strategy: str | None = None
+    seed: int = 0
+    jobs: int | None = None
+    baselines: tuple[str, ...] = BASELINES
+    fresh: bool = False
+    db: str | None = None
+
+
+def open_devices(request: SweepRequest, on_event: events.Listener, started: float) -> DevicePool:
+    """An evaluator for each device of the request; its notices and steps become events.
+
+    ``started`` is the start of the sweep, on the monotonic clock.
+    """
+    limits = time_budget.limits(request.seconds, started)
+    return DevicePool(
+        [
+            Evaluator(
+                request.problem,
+                device=device,
+                accuracy=request.accuracy,
+                home=paths.home(),
+                baselines=request.baselines,
+                notice=lambda text: on_event(events.Notice(text)),
+                step=lambda text: on_event(events.Step(text)),
+                limits=limits,
+                trust=Trust.OWN,
+                compiles_later=True,
+            )
+            for device in resolve_devices(request.device)
+        ]
+    )
+
+
+#: Makes the devices of a sweep; :func:`open_devices`.
+OpenDevices = Callable[[SweepRequest, events.Listener, float], DevicePool]
+
+
+@contextmanager
+def ahead(request: SweepRequest, on_event: events.Listener) -> Iterator[OpenDevices]:
+    """Start the processes of a sweep's devices now. Yields the function that gives these devices to the sweep."""
+    find_own_tools()
+    keep_bytecode(paths.bytecode())
+    with open_devices(request, on_event, time.monotonic()) as devices:
+        yield lambda *_: devices
