@@ -625,7 +625,7 @@ def _overwrites(
             continue
         aliases = _aliases(graph, load.tensor, libraries)
         fresh = graph.producer(load.tensor) is not None and not _may_be_view(graph, load.tensor, libraries)
-        read = {x.tensor for x in program.reads if x is not load}
+        read = {x.tensor for x in program.reads if x is not load}.union(program.contraction.reads if program.contraction else ())
         if not fresh or aliases & (needed | read) or _read_after_store(program, load.tensor):
             continue
         other = in_two_passes()

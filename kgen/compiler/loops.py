@@ -110,8 +110,25 @@ class Place:
 
     @property
     def full(self) -> bool:
-        """Whether each element of the loops has an element of its own."""
+        """Whether the place depends on every axis of the loops; see :attr:`injective`."""
         return {loop.symbol for loop in (*self.row_loops, *self.col_loops)} <= self.offset.free_symbols
+
+    @property
+    def injective(self) -> bool:
+        """Whether each element of the loops is sure to have an element of the tensor to itself: each step passes all smaller ones.
+
+        A dependence on every axis is not enough: ``row + col`` is one element for many pairs.
+        """
+        steps = {loop: self.offset.coeff(loop.symbol) for loop in (*self.row_loops, *self.col_loops) if loop.extent != 1}
+        rest = self.offset - sum(step * loop.symbol for loop, step in steps.items())
+        if rest.free_symbols or not all(step.is_Integer for step in steps.values()):
+            return False
+        reach: int | None = 0  # how far the smaller steps lead; ``None`` is any distance
+        for loop, step in sorted(steps.items(), key=lambda pair: abs(pair[1])):
+            if reach is None or abs(step) <= reach:
+                return False
+            reach = reach + int(abs(step)) * (loop.extent - 1) if isinstance(loop.extent, int) else None
+        return True
 
     def mode(self, width: int, along: str = "col") -> str:
         """How ``width`` neighbouring columns, or rows, are read: ``vector``, ``splat`` (all the same element) or ``gather``."""
@@ -410,8 +427,9 @@ class Program:
         return all(offset.coeff(row) == 1 and offset.coeff(col) != 1 for offset in full)
 
     def reads_in_place(self, load: Load, store: Store) -> bool:
-        """Whether each element is read exactly where the result is written."""
-        return load.access.offset == store.access.offset and bool(load.tensor) and not load.access.mask
+        """Whether each element is read exactly where its own result is written, and nowhere else by this load."""
+        same = load.access.offset == store.access.offset and bool(load.tensor) and not load.access.mask
+        return same and load.access.injective
 
 
 @dataclass(frozen=True)

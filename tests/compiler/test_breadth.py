@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 import torch.utils._pytree as pytree
-from models import made, pair, source
+from models import captured, made, pair, source
+from overlaps import faults
 
 from kgen.candidate import Candidate
-from kgen.compiler.capture import capture
 from kgen.hardware import cpu, for_arch
+from kgen.problem import LoadedProblem
 from kgen.roofline import Work
 from kgen.tuning.prediction import Predictor
 from kgen.tuning.design import Design
@@ -328,13 +329,24 @@ def assert_same_results(model: torch.nn.Module, new: torch.nn.Module, inputs: li
         assert same == structure
 
 
+def designs(loaded: LoadedProblem) -> tuple[Design, Design]:
+    """Those of a GPU and of the CPU."""
+    gpu, of = (Design(loaded.problem, captured(loaded), hardware) for hardware in (for_arch("sm_90"), cpu()))
+    return gpu, of
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_no_kernel_overwrites_what_it_or_a_later_step_reads(name: str) -> None:
+    plans = [plan for design in designs(made(PROBLEMS[name], "both")) for choice in design.choices for _, plan in choice.plans]
+    assert not list(faults(plans))
+
+
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_problem_is_captured_planned_and_right_when_left_to_the_library(name: str) -> None:
     loaded = made(PROBLEMS[name], "both")
-    captured = capture(loaded)
-    gpu, of = (Design(loaded.problem, captured, hardware) for hardware in (for_arch("sm_90"), cpu()))
+    gpu, of = designs(loaded)
     assert control(gpu).source and gpu.combinations >= 1
-    assert all(Work.of(graph).nbytes and Predictor(gpu.hardware).limit_ms(graph) for _, graph in captured.graphs)
+    assert all(Work.of(graph).nbytes and Predictor(gpu.hardware).limit_ms(graph) for _, graph in captured(loaded).graphs)
     model, new = pair(loaded, control(of))
     for mode in (True, False):
         assert_same_results(model.train(mode), new.train(mode), loaded.inputs())
