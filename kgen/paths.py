@@ -55,6 +55,13 @@ def read_log(log: str) -> str | None:
     return file.read_text(encoding="utf-8", errors="replace") if log and file.is_file() else None
 
 
+def bug_report(sweep: str, text: str) -> Path:
+    """The file of a sweep's bug reports, with this one behind the others."""
+    file = home() / "logs" / "bugs" / f"{sweep}.log"
+    write_whole(file, [read_log(str(file)) or "", text, "\n"])
+    return file
+
+
 def check_writable(file: Path) -> None:
     """Check before long work that ``file`` can be written. Raises :class:`DiskError` if it cannot."""
     if file.is_dir():

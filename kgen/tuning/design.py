@@ -20,6 +20,7 @@ from kgen.compiler.capture import Capture, capture
 from kgen.compiler import plan_name
 from kgen.compiler.fusion import FusionPlan, Kernel, plans
 from kgen.compiler.graph import OpGraph
+from kgen.errors import InputError, RenderError
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
 from kgen.problem import LoadedProblem, Problem
@@ -164,7 +165,22 @@ class Design:
         return Point(number, tuple(choice))
 
     def candidate(self, point: Point) -> Candidate:
-        """Render the candidate of ``point``."""
+        """Render the candidate of ``point``. Raises :class:`RenderError` where that fails, which is a bug of kgen."""
+        try:
+            return self._rendered(point)
+        except InputError:
+            raise
+        except Exception as error:
+            raise RenderError(f"rendering failed: {type(error).__name__}: {error}") from error
+
+    def rejection(self, point: Point, error: RenderError) -> Rejection:
+        """The rejection of a point that failed to render."""
+        choice, option = self.choices[point.option], self.options[point.option]
+        chosen = [kernel[index] for kernel, index in zip(option.kernels, point.choice)]
+        params = {f"{prefix}{k}": v for prefix, params in zip(choice.prefixes, chosen) for k, v in params.items()}
+        return Rejection(choice.name, params, "rendering", str(error))
+
+    def _rendered(self, point: Point) -> Candidate:
         choice, option = self.choices[point.option], self.options[point.option]
         rest = zip(option.kernels, point.choice)
         ways = []
@@ -178,7 +194,10 @@ class Design:
     def renders(self, plan: str, params: Params, source: str) -> bool:
         """Whether that plan with these parameters renders to ``source``, byte for byte."""
         point = self.point(plan, params)
-        return point is not None and self.candidate(point).source == source
+        try:
+            return point is not None and self.candidate(point).source == source
+        except RenderError:
+            return False
 
     @cached_property
     def _numbers(self) -> dict[str, int]:

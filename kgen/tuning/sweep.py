@@ -19,11 +19,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
+from traceback import format_exception
 from typing import Any, Iterator, Sequence
 
 from kgen import events, paths, roofline, statistics
 from kgen.candidate import SHORT, Candidate
-from kgen.errors import CaptureError, DatabaseBusyError, DatabaseError, DiskError, InputError
+from kgen.errors import CaptureError, DatabaseBusyError, DatabaseError, DiskError, InputError, RenderError
 from kgen.evaluator.pool import DevicePool, SourceBuilder
 from kgen.evaluator.protocol import BuildReport, Evaluation, Health, Status, Timing
 from kgen.hardware import lacks_instructions
@@ -159,6 +160,7 @@ class _Sweep:
     baselines: dict[str, tuple[Timing, ...]] = field(default_factory=dict)  # by device
     kept: list[events.Event] = field(default_factory=list)  # told after the next commit
     health: "Future[Health] | None" = None
+    unrendered: int = 0  # points that failed to render
 
     @property
     def problem(self) -> Problem:
@@ -332,14 +334,27 @@ class _Sweep:
 
     def _asked(self, search: Search, seen: set[str]) -> Iterator[tuple[Point, Candidate]]:
         """The next candidates, each source once, while the search has points and the budget allows."""
-        while len(seen) < self.budget and (point := search.ask()):
-            candidate = self.design.candidate(point)
-            if candidate.id in seen:
+        while len(seen) + self.unrendered < self.budget and (point := search.ask()):
+            candidate = self._rendered(point)
+            if candidate is None or candidate.id in seen:
                 search.tell(point, None)
                 continue
             seen.add(candidate.id)
             paths.write_candidate(candidate.id, candidate.source)
             yield point, candidate
+
+    def _rendered(self, point: Point) -> Candidate | None:
+        """The candidate of a point; ``None`` where rendering fails: the sweep goes on, and a log has the bug report."""
+        try:
+            return self.design.candidate(point)
+        except RenderError as error:
+            rejection = self.design.rejection(point, error)
+            self.database.add_rejections(self.sweep, [rejection])
+            log = paths.bug_report(self.sweep, f"{rejection.plan}\n{dict(rejection.params)}\n{''.join(format_exception(error))}")
+            if not self.unrendered:
+                self._notice(f"a candidate is left out, since its {error}; this is a bug in kgen: please report it, with {log}")
+            self.unrendered += 1
+            return None
 
     def _known(self, candidate: Candidate) -> Evaluation | None:
         """The stored evaluation of the candidate on this problem, in this environment and accuracy class."""

@@ -96,6 +96,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "rows of several operands": (
         ("return torch.softmax(torch.cat((x, y, x[:, 1:]), 1), -1)", "", "torch.randn(3, 3, 256), torch.randn(3, 5, 256)", "x, y"), "inner_reduction", [
             {"row_per": "block", "block": 128}, {"row_per": "warp", "vec": 1}]),
+    "a stack of two operands": (
+        ("return torch.logsumexp(torch.stack([x, y]), 0)", "", "torch.randn(600, 33), torch.randn(600, 33)", "x, y"), "inner_reduction", [
+            {"row_per": "line", "rows": 2, "block": 128}]),
     "layer norm of a batch of matrices": (
         ("return F.layer_norm(torch.bmm(x, y).unflatten(2, (2, 64)), (64,))", "", "torch.randn(3, 100, 77), torch.randn(3, 77, 128)", "x, y"),
         "contraction", [{"variant": "sm90"}, {"variant": "sm80"}]),

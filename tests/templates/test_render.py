@@ -392,6 +392,14 @@ def test_every_parameter_of_a_space_has_a_meaning(name: str, mode: str, device: 
             assert {axis.name for axis in space.axes} <= templates(device)[kernel.schedule].parameters.keys()
 
 
+def test_reduction_over_a_stack_renders_with_every_parameter() -> None:
+    text = source("return torch.logsumexp(torch.stack([x, y]), dim=0)", "torch.randn(4096, 64), torch.randn(4096, 64)", arguments="x, y")
+    of = design(made(text), DEVICES["cuda"])
+    ((_, plan),) = of.choices[0].plans
+    (space,) = of.choices[0].spaces
+    assert all(kernel_text(Task(plan, plan.kernels[0], DEVICES["cuda"]), params) for params in space.allowed())
+
+
 def test_no_template_has_a_refused_word() -> None:
     files = [p for p in FOLDER.rglob("*") if p.suffix in (".j2", ".h", ".cuh")]
     assert files and not [(p.name, w) for p in files for w in REFUSED if re.search(w, p.read_text())]

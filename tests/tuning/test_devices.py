@@ -16,13 +16,15 @@ from running import PROBLEM, Home
 from kgen import events, paths
 from kgen.candidate import Candidate
 from kgen.compiler.capture import Capture
-from kgen.errors import DatabaseBusyError, DeviceError, EvaluatorError, ProblemError
+from kgen.errors import DatabaseBusyError, DeviceError, EvaluatorError, ProblemError, RenderError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
 from kgen.evaluator.protocol import Accuracy, BuildReport, Depth, Evaluation, Status, Timing
+from kgen.hardware import cpu
 from kgen.problem import load, read_problem
 from kgen.store import connections, holder
 from kgen.tuning import sweep
+from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 
 PROBLEM_READ = read_problem(PROBLEM)
@@ -118,6 +120,43 @@ def test_control_without_a_rival_is_compared_in_finals(home: Home, monkeypatch: 
     leaders = {leader.control and leader.candidate is not None: leader.speedup for leader in told.of(events.Finished)[0].leaders}
     assert leaders == {True: 1.0, False: 1.0}
     assert home.ask("SELECT speedup FROM trial WHERE status = 'ok'") == [(1.0,)]
+
+
+class FailingDesign(CheapDesign):
+    """Fails to render every second plan, as a bug of a template would."""
+
+    def _rendered(self, point: Point) -> Candidate:
+        if point.option % 2 == 0:
+            raise ZeroDivisionError("integer division or modulo by zero")
+        return Candidate(f"x = {point.option}, {point.choice}", self.choices[point.option].name, {}, "cpu", 1)
+
+    candidate = Design.candidate
+
+
+def test_candidate_that_fails_to_render_costs_itself(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "Design", FailingDesign)
+    told = Told()
+    assert conduct(three(), told).state == "finished"
+    ((count, reason, params),) = home.ask("SELECT count(*), min(reason), min(params) FROM rejection WHERE constraint_name = 'rendering'")
+    assert count and reason == "rendering failed: ZeroDivisionError: integer division or modulo by zero" and '"k0.' in params
+    assert len(told.of(events.Evaluated)) == 24 - count > 0
+
+
+def test_failed_rendering_is_told_once_with_the_file_that_has_the_traceback(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "Design", FailingDesign)
+    told = Told()
+    conduct(three(), told)
+    (notice,) = [event.text for event in told.of(events.Notice) if "bug" in event.text]
+    report = Path(notice.rpartition("with ")[2]).read_text()
+    assert "ZeroDivisionError" in report and "_rendered" in report and "k0." in report
+
+
+def test_point_that_fails_to_render_is_no_text_of_ours(graphs: Capture) -> None:
+    of = FailingDesign(PROBLEM_READ, graphs, cpu())
+    params = of.options[0].kernels[0][0]
+    with pytest.raises(RenderError, match="rendering failed: ZeroDivisionError"):
+        of.candidate(Point(0, (0,) * len(of.options[0].kernels)))
+    assert not of.renders(of.options[0].name, {f"k0.{k}": v for k, v in params.items()}, "x = 1")
 
 
 def test_unlike_devices_are_refused_before_anything_is_kept(home: Home) -> None:

@@ -869,8 +869,9 @@ class _Emitter:
     @property
     def _ahead(self) -> int:
         """Columns of a thread with several rows whose loads are in flight together."""
-        of_one = sum(DTYPES[x.dtype].nbytes for x in self.program.loads if x.tensor and x.access.full)
-        return max(1, BYTES_AHEAD // (of_one * self.rows))
+        read = [x for x in self.program.loads if x.tensor]
+        whole = [x for x in read if x.access.full] or read  # each element of a stack is one of its operands
+        return max(1, BYTES_AHEAD // (sum(DTYPES[x.dtype].nbytes for x in whole) * self.rows))
 
     def _call(self, r: Reduce) -> str:
         """The function that reduces over a block, at a site of its own."""
