@@ -309,7 +309,7 @@ def _behind_convolution(graph: OpGraph, node: Node) -> bool:
 def convolutions_channels_last(graph: OpGraph) -> OpGraph:
     """Convolutions of images whose channels lie side by side, as oneDNN computes them; a permutation gives their dimensions back.
 
-    A result that forward returns is copied to the order of its dimensions, as PyTorch returns it.
+    A result that forward returns is copied to the order of its dimensions where PyTorch returns it so.
     """
     for node in graph.nodes:
         spatial = len(node.type.shape) - 2 if node.type is not None else 0
@@ -323,7 +323,7 @@ def convolutions_channels_last(graph: OpGraph) -> OpGraph:
         call = node.call.replace("{0}", spelled, 1)
         moved = replace(node, name=graph.fresh(f"{node.name}_last"), op=f"{node.op}_channels_last", inputs=(images, *node.inputs[1:]),
                         type=node.type.permuted(order), call=f"{call}.permute{order}.contiguous()")  # fmt: skip
-        returned = node.name in graph.returns
+        returned = node.name in graph.returns and graph.order(node.name) != order
         name = graph.fresh(f"{node.name}_first") if returned else node.name
         view = Node(name, "permute", (moved.name,), node.type, f"{{0}}.permute{back}", (("dims", back),))
         copy = [Node(node.name, "copy", (name,), node.type, "{0}.contiguous()")] if returned else []

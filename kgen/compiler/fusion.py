@@ -57,7 +57,7 @@ _UNNAMED = {"aten.add_.Tensor", "_operator.getitem", TO_PAIRS, TO_COMPLEX, "aten
 _UNNAMED_REWRITES = {
     "decompose", "drop_identity", "matmul_to_linear", "split_batchnorm", "group_norm_to_moments", "split_norms",
     "reduce_images_first", "reduce_groups_first", "softplus_to_mish", "stack_to_maps",
-    "permute_behind", "rows_in_order", "views_in_one",
+    "permute_behind", "rows_in_order", "views_in_one", "order_outputs",
 }  # fmt: skip
 
 
@@ -635,8 +635,15 @@ def _overwrites(
 
 
 def _may_be_view(graph: OpGraph, name: str, libraries: set[str]) -> bool:
-    """Whether a library call's result may share an operand's memory. Those of the table have a result of their own."""
-    return name in libraries and OPS.get(graph.node(name).op, OPS["identity"]).kind in (Kind.IDENTITY, Kind.VIEW)
+    """Whether a library call's result may share an operand's memory. Those of the table have a result of their own.
+
+    A copy, or a cast to the same dtype, is none where the operand lies as wanted.
+    """
+    if name not in libraries:
+        return False
+    node = graph.node(name)
+    kept = node.op in ("copy", "cast") and graph.type(node.values[0]).dtype == node.type.dtype
+    return kept or OPS.get(node.op, OPS["identity"]).kind in (Kind.IDENTITY, Kind.VIEW)
 
 
 def _aliases(graph: OpGraph, tensor: str, libraries: set[str]) -> set[str]:

@@ -188,7 +188,8 @@ class OpGraph:
     ``output`` is Python source of what forward returns, with ``{name}`` for values; ``returns`` names those values.
     ``batch`` is the batch size captured; ``batch_input`` is the input whose first dimension follows it (``None``: every
     size is fixed). ``guards`` lists arguments that are no tensors, as Python source, with the value that they had.
-    ``signature`` is the text of forward's parameters.
+    ``signature`` is the text of forward's parameters. ``orders`` has, for each of ``returns``, the dimensions from the
+    outermost in PyTorch's memory to the innermost; an empty one is their own order.
     """
 
     inputs: tuple[Input, ...]
@@ -202,6 +203,7 @@ class OpGraph:
     guards: tuple[tuple[str, Any], ...] = ()
     constants: tuple[Constant, ...] = ()
     signature: str = ""
+    orders: tuple[tuple[int, ...], ...] = ()
 
     def type(self, name: str) -> Tensor:
         """The type of the value called ``name``."""
@@ -223,6 +225,10 @@ class OpGraph:
 
     def users(self, name: str) -> tuple[Node, ...]:
         return self._by_operand.get(name, ())
+
+    def order(self, name: str) -> tuple[int, ...]:
+        """The order in memory of the dimensions of a value that forward returns; see ``orders``."""
+        return next((order for value, order in zip(self.returns, self.orders) if value == name), ())
 
     @cached_property
     def changed(self) -> frozenset[str]:

@@ -85,6 +85,7 @@ class Reader:
         self.weights: list[Weight] = []
         self.constants: list[Constant] = []
         self.guards: list[tuple[str, Any]] = list(trace.lengths)
+        self.orders: list[tuple[int, ...]] = []  # of what forward returns
         self.calls: list[Node] = []
 
     def failure(self, reason: str, n: Any) -> Exception:
@@ -139,7 +140,7 @@ class Reader:
         return OpGraph(
             tuple(self.inputs), tuple(self.weights), tuple(self.calls), returns, output,
             batch=self.batches[0] if batch_input else None, batch_input=batch_input, guards=tuple(self.guards),
-            constants=tuple(self.constants), signature=self.trace.signature,
+            constants=tuple(self.constants), signature=self.trace.signature, orders=tuple(self.orders) if any(self.orders) else (),
         ).pruned()  # fmt: skip
 
     def _needed(self) -> set[Any]:
@@ -328,6 +329,7 @@ class Reader:
             elif kind == "USER_OUTPUT":
                 if isinstance(x, torch.fx.Node):
                     names.append(self._returned(x))
+                    self.orders.append(_order(self.current(x).meta.get("val")))
                     returned.append(f"{{{names[-1]}}}")
                 else:
                     returned.append(escaped(self.number(x, y)))
@@ -423,6 +425,15 @@ def _shape(n: Any) -> tuple[int, ...] | None:
     if not hasattr(value, "shape") or not all(isinstance(size, int) for size in value.shape):
         return None
     return tuple(value.shape)
+
+
+def _order(value: Any) -> tuple[int, ...]:
+    """The dimensions of a tensor from the outermost in memory to the innermost; empty where that is their own order."""
+    if not hasattr(value, "stride") or not all(isinstance(n, int) for n in (*value.shape, *value.stride())) or 0 in value.stride():
+        return ()
+    large = iter(sorted((d for d, size in enumerate(value.shape) if size > 1), key=lambda d: -value.stride(d)))
+    order = tuple(next(large) if size > 1 else d for d, size in enumerate(value.shape))
+    return order if order != tuple(range(len(order))) else ()
 
 
 def _leaves(n: Any) -> list[int | float]:

@@ -49,7 +49,7 @@ from kgen.compiler.graph import FoldedWeight, Node, Operand, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import average_into_linear, diagonal_to_scale, pool_to_reduction, product_to_sum, sum_into_linear
 from kgen.compiler.operators import OPS, Kind, is_view
 from kgen.compiler.source import reshape_call, rounded, widened
-from kgen.compiler.view_rewrites import permute_behind, rows_in_order, views_in_one
+from kgen.compiler.view_rewrites import order_outputs, permute_behind, rows_in_order, views_in_one
 
 Rewrite = Callable[[OpGraph], OpGraph]
 
@@ -396,6 +396,7 @@ REWRITES: dict[str, Rewrite] = {
         permute_behind,
         rows_in_order,
         views_in_one,
+        order_outputs,
         stack_to_maps,
         softplus_to_mish,
         merge_scalar_factors,
@@ -422,6 +423,7 @@ REWRITES: dict[str, Rewrite] = {
 }
 
 _CHANNELS_LAST = "convolutions_channels_last"
+_LAST = "order_outputs"  # of every pipeline: rewrites choose where values lie
 
 #: Those that every graph is better with.
 _FIRST = ("drop_identity", "fold_casts", "matmul_to_linear", "permute_behind", "rows_in_order", "views_in_one", "stack_to_maps", "softplus_to_mish")
@@ -476,7 +478,7 @@ def variants(graph: OpGraph, whole: frozenset[str] = frozenset(), *, channels_la
     pipelines = [p for p in PIPELINES if channels_last or _CHANNELS_LAST not in p]
     for start, pipeline in itertools.product(dict.fromkeys((graph, decomposed)), pipelines):
         current, names = start, ["decompose"] if start != graph else []
-        for name in (n for n in pipeline if n not in left_out):
+        for name in (n for n in (*pipeline, _LAST) if n not in left_out):
             changed = REWRITES[name](current)
             if changed != current:
                 if name not in names:

@@ -153,6 +153,58 @@ def views_in_one(graph: OpGraph) -> OpGraph:
     return graph
 
 
+def order_outputs(graph: OpGraph) -> OpGraph:
+    """What forward returns in PyTorch's order of dimensions, as a permutation of a tensor that is stored in that order.
+
+    Elementwise work on a transposed view keeps the view's order in PyTorch, so that callers may view the result.
+    """
+    for name in dict.fromkeys(graph.returns):
+        node, order, own = graph.producer(name), graph.order(name), _own_order(graph, name)
+        if node is None or node.type is None or node.effect or own is None or own == order:
+            continue
+        first, stored = (graph.fresh(f"{name}_{part}") for part in ("values", "stored"))
+        nodes, source = [replace(node, name=first)], first
+        if order:
+            nodes.append(_permute(graph.fresh(f"{name}_ordered"), first, node.type, order))
+            source = nodes[-1].name
+        left = _is_view_of_library_call(graph, node) or any(node.type.multiples[1:])
+        nodes.append(Node(stored if order else name, _LIBRARY_COPY if left else "copy", (source,), nodes[-1].type, "{0}.contiguous()"))
+        if order:
+            nodes.append(_permute(name, stored, nodes[-1].type, tuple(order.index(d) for d in range(len(order)))))
+        graph = graph.with_nodes_for(name, nodes)
+    return graph
+
+
+_LIBRARY_COPY = "aten.contiguous.default"  # no copy where the operand lies in that order already
+
+
+def _is_view_of_library_call(graph: OpGraph, node: Node | None) -> bool:
+    """Whether the node, or what it is a view of, is always a library call, whose result may lie in any order."""
+    while _kind(node) is Kind.VIEW:
+        node = graph.producer(node.values[0])
+    return node is not None and node.op not in OPS
+
+
+def _own_order(graph: OpGraph, name: str) -> tuple[int, ...] | None:
+    """The order in memory of a value's dimensions, where kernels store values as they are; ``None`` where it is not known.
+
+    A view of an input lies as PyTorch's does.
+    """
+    node = graph.producer(name)
+    if _kind(node) is not Kind.VIEW:
+        return ()
+    layout = _layout(graph, name)
+    if layout is None or graph.producer(layout.root) is None:
+        return None
+    strides = [_stride(dim) for dim in layout.dims]
+    large = [d for d, dim in enumerate(layout.dims) if dim]
+    if any(strides[d] is None for d in large):
+        return None
+    outer = iter(sorted(large, key=lambda d: -(strides[d] or 0)))
+    order = tuple(next(outer) if dim else d for d, dim in enumerate(layout.dims))
+    return order if order != tuple(range(len(order))) else ()
+
+
 def _kind(node: Node | None) -> Kind | None:
     return OPS[node.op].kind if node is not None and node.op in OPS else None
 

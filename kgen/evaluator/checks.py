@@ -28,6 +28,7 @@ class Checks:
     levels: tuple[Level, ...] = (Level(),)  #: the best first
     modules: tuple[str, ...] = ()  #: loaded in the server for all workers, after the oracle has started
     ahead = True  #: whether workers may start before their candidate is known, and end after its evaluation
+    holds_strides = True  #: whether outputs must have PyTorch's strides
     wrong_when_timed = Status.WRONG_VALUES  #: the status of wrong output in a timed call
     make_runner: Callable[..., Runner] = Runner
     #: Of the environment of a candidate's worker. The driver makes a process's queues one by one under a lock of the

@@ -737,7 +737,8 @@ class _Evaluating:
         names = [tuple(pair) for pair in evaluator._opened["cases"]]
         # On a CPU, the oracle and the worker would compete for the cores.
         room = self._worker.output_bytes // 2 if evaluator._cuda else 0
-        Validation(self._worker, evaluator._running(), self._weights, self._errors, self._labels, room).run(names)
+        holds_strides = self._checks.holds_strides
+        Validation(self._worker, evaluator._running(), self._weights, self._errors, self._labels, room, holds_strides).run(names)
         audit(self._worker, self._checks.settled)
         if evaluator._large:
             raise_if_failed(self._worker.ask("rest"), Phase.VALIDATE)

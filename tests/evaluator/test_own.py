@@ -15,6 +15,7 @@ WRONG = {
     "null pointer": (render(before="_kernel(None, 1, 1)"), Status.CRASHED, "SIGSEGV"),
     "no memory": (plain("torch.empty(1 << 44)"), Status.OUT_OF_MEMORY, "memory"),
     "wrong shape": (plain("return y[:, :-1]"), Status.WRONG_SHAPE, "shape"),
+    "other strides": (plain("return y.t().contiguous().t()"), Status.WRONG_SHAPE, "as given: output has strides [1, 160], not [96, 1]"),
     "half precision": (plain("return y.half().float()"), Status.WRONG_VALUES, "as given"),
     "one wrong row": (plain("y[-1] *= 1.01\nreturn y"), Status.WRONG_VALUES, "as given"),
     "batch baked in": (plain("return y if x.shape[0] in (160, 64) else y * 2"), Status.WRONG_VALUES, "batch"),

@@ -54,6 +54,11 @@ WRONG = {
 }
 
 
+def test_a_foreign_output_with_other_strides_has_a_label(judge):
+    evaluation = judge(plain("return y.t().contiguous().t()"))
+    assert (evaluation.status, "strides differ from PyTorch's" in evaluation.labels) == (Status.OK, True), evaluation.reason
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_candidate_gets_its_status_and_reason(judge, name):
     source, status, reason = WRONG[name]

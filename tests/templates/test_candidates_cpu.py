@@ -83,6 +83,11 @@ def call(model: Any, inputs: Sequence[Any]) -> list[Any]:
         return flat(model(*[x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]))
 
 
+def laid_out(x: torch.Tensor) -> list[int]:
+    """The strides of dimensions of more than one element."""
+    return [stride for size, stride in zip(x.shape, x.stride()) if size > 1 and x.numel()]
+
+
 def assert_as_accurate_as_eager(model: nn.Module, new: nn.Module, inputs: Sequence[Any]) -> None:
     """Outputs and buffers of ``new`` are as near to those in float64 as eager's are, within rounding. Changes neither."""
     exact, eager, new = copy.deepcopy(model).double(), copy.deepcopy(model), copy.deepcopy(new)
@@ -93,7 +98,7 @@ def assert_as_accurate_as_eager(model: nn.Module, new: nn.Module, inputs: Sequen
         if not isinstance(want, torch.Tensor):
             assert have == got
             continue
-        assert got.shape == have.shape and got.dtype == have.dtype
+        assert got.shape == have.shape and got.dtype == have.dtype and laid_out(got) == laid_out(have)
         if not want.is_floating_point():
             assert torch.equal(have, got)
         elif want.numel():
@@ -282,6 +287,29 @@ def test_operands_in_channels_last_are_right() -> None:
     for file in built([*found[:3], found[-1]]):
         new = constructed(loaded, file.ModelNew, True)
         torch.testing.assert_close(copy.deepcopy(new)(x), copy.deepcopy(model)(x))
+
+
+#: Outputs that eager stores in another order than that of their dimensions.
+ORDERED = {
+    "a map of a transpose": ("return torch.sigmoid(x.transpose(1, 2) * 2.0 + 1.0)", "torch.randn(3, 5, 4, 6)", ""),
+    "a map that is reduced, too": ("y = torch.exp(x.transpose(1, 2))\nreturn y, y.sum(1)", "torch.randn(3, 5, 7)", ""),
+    "a view that gives the order back": ("return F.relu(x.transpose(1, 2)).transpose(1, 2)", "torch.randn(3, 5, 7)", ""),
+    "softmax of a transpose": ("return torch.softmax(x.transpose(1, 2), -1)", "torch.randn(3, 5, 7)", ""),
+    "a convolution with channels last": (
+        "return F.relu(self.c(x.to(memory_format=torch.channels_last)))", "torch.randn(2, 8, 7, 9)", "self.c = nn.Conv2d(8, 8, 3)"),
+    "group norm and a pool of channels last": (
+        "return F.group_norm(x, 2), F.max_pool2d(x, 2)", "torch.randn(2, 8, 6, 6).to(memory_format=torch.channels_last)", ""),
+    "a product plus one, transposed": ("return (x.mT @ x).mT + 1.0", "torch.randn(3, 5, 7)", ""),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("quick_builds")
+@pytest.mark.parametrize("case", ORDERED)
+def test_outputs_have_the_strides_of_eagers(case: str) -> None:
+    forward, inputs, init = ORDERED[case]
+    loaded = made(source(forward, inputs, init))
+    batches = () if "memory_format" in inputs else (13,)  # of another batch, inputs are drawn in their own order
+    assert_right(loaded, plainest(design(loaded), 3), "eval", batches)
 
 
 # Numerics

@@ -36,6 +36,7 @@ _FAULTS = {
 _BY_VALUES = (Status.WRONG_VALUES, Status.WRONG_STATE)
 _VERBS = {Phase.BUILD: "build", Phase.LOAD: "load", Phase.VALIDATE: "be validated", Phase.TIME: "be timed"}
 OWN_NUMBERS = "random numbers of its own"  #: label: the candidate draws other numbers than PyTorch
+OTHER_STRIDES = "strides differ from PyTorch's"  #: label: a caller's view of an output may fail
 _NOT_REPEATABLE = "not bitwise repeatable"  #: label: two runs differ, within the tolerance
 _OWN_NUMBERS_CASE = "other weights"  #: the distribution whose moments are compared; its batch is small
 _OWN_NUMBERS_RUNS = 16
@@ -242,7 +243,8 @@ def audit(worker: WorkerClient, settled: Settled) -> None:
 class Validation:
     """A candidate on its way through the test cases. Error figures are appended to ``found``. ``room`` is half of the
     bytes for outputs. The oracle judges one case while the worker runs the next if each output fits into half of it.
-    Otherwise the worker waits."""
+    Otherwise the worker waits. With ``holds_strides``, outputs that have other strides than PyTorch's are wrong. Without
+    it, they are a label."""
 
     worker: WorkerClient
     oracle: OracleClient
@@ -250,6 +252,7 @@ class Validation:
     found: list[CaseErrors]
     labels: list[str]
     room: int
+    holds_strides: bool = True
     _thread: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "kgen-judge"))
     _place: int = 0  # where the latest outputs lie
     _judging: tuple[CaseHandle, str, Future[list[Judged]]] | None = None
@@ -301,10 +304,22 @@ class Validation:
             self.found.append(_skipped(label, case.note + (", and so does the candidate" if "error" in reply else "")))
             return
         _check_run(case, reply, label)
+        self._check_strides(case, reply, label)
         judging = self._thread.submit(self._judge, case, label, self._place, bool(reply.get("repeatable")))
         self._judging = case, label, judging
         if not beside:
             self._settle()
+
+    def _check_strides(self, case: CaseHandle, reply: dict[str, Any], label: str) -> None:
+        """Raises :class:`Failure` for strides that are not PyTorch's, or labels the candidate."""
+        try:
+            found = next(_other_strides(case.outputs["items"][0], reply["first"]["items"][0], "output"), "")
+        except (KeyError, TypeError, IndexError) as error:
+            raise Failure(Status.SUSPICIOUS, f"{label}: what it answers makes no sense", Phase.VALIDATE) from error
+        if found and self.holds_strides:
+            raise Failure(Status.WRONG_SHAPE, f"{label}: {found}", Phase.VALIDATE)
+        if found and OTHER_STRIDES not in self.labels:
+            self.labels.append(OTHER_STRIDES)
 
     def _run(self, case: CaseHandle, rng: int, *, go_on: bool = False) -> dict[str, Any]:
         """Have the worker run a case twice. It writes the second run's tensors behind the first's."""
@@ -467,6 +482,25 @@ def _faults(expected: Node, got: Node, path: str, numbers: bool) -> Iterator[tup
             yield Status.WRONG_TYPE, text
         elif (numbers or not isinstance(value, (int, float))) and not _are_same(value, mine):
             yield Status.WRONG_VALUES, text
+
+
+def _other_strides(expected: Node, got: Node, path: str) -> Iterator[str]:
+    """The tensors that lie in memory otherwise than PyTorch's, of one structure with those.
+
+    Dimensions of one element do not count. Where PyTorch returns a part of a larger tensor, or elements share memory, a
+    dense tensor with the same order of dimensions will do.
+    """
+    for index, pair in enumerate(zip(expected.get("items", ()), got.get("items", ()))):
+        yield from _other_strides(*pair, f"{path}[{index}]")
+    if expected["kind"] != "tensor" or 0 in expected["stride"] or 0 in expected["size"]:
+        return
+    large = [d for d, size in enumerate(expected["size"]) if size > 1]
+    found, wanted = ([node["stride"][d] for d in large] for node in (got, expected))
+    dense, step = {}, 1
+    for d in sorted(large, key=lambda d: expected["stride"][d]):
+        dense[d], step = step, step * expected["size"][d]
+    if found not in (wanted, [dense[d] for d in large]):
+        yield f"{path} has strides {got['stride']!s:.60}, not {expected['stride']}"
 
 
 def _are_same(value: Any, mine: Any) -> bool:

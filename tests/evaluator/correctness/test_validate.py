@@ -134,6 +134,28 @@ def test_what_is_wrong_first_is_the_verdict(wrong, fails, status, case, judged):
     assert "".join(case for case, _ in oracle.judged) == judged
 
 
+@pytest.mark.parametrize("size, expected, got, same", [
+    ([4, 3], [3, 1], [3, 1], True), ([4, 3], [3, 1], [1, 4], False), ([4, 3], [1, 4], [3, 1], False), ([4, 3], [1, 4], [1, 4], True),
+    ([4, 1], [1, 1], [1, 4], True), ([1, 3], [3, 1], [77, 1], True), ([4, 3], [3, 1], [8, 2], False),
+    ([4, 3], [8, 1], [3, 1], True), ([4, 3], [1, 8], [1, 4], True), ([4, 3], [1, 8], [3, 1], False), ([4, 3], [8, 1], [8, 1], True),
+    ([4, 3], [0, 1], [3, 1], True), ([0, 3], [3, 1], [1, 1], True), ([], [], [], True),
+])
+def test_an_output_lies_in_memory_as_that_of_pytorch(monkeypatch, size, expected, got, same):
+    def node(stride):
+        tensor = {"kind": "tensor", "dtype": "float32", "device": "cpu", "size": size, "stride": stride, "offset": 0}
+        return {"kind": "tuple", "items": [{"kind": "list", "items": [tensor]}, {"kind": "dict", "keys": [], "items": []}]}
+
+    monkeypatch.setitem(globals(), "OUTPUT", node(expected))
+    worker = Worker()
+    worker.ask = lambda *given, **more: {"first": node(got), "second": node(got), "repeatable": True}
+    if same:
+        run(worker, Oracle(), 0)
+        return
+    with pytest.raises(Failure, match=r"output\[0\] has strides .* not") as caught:
+        run(worker, Oracle(), 0)
+    assert caught.value.status is Status.WRONG_SHAPE
+
+
 @pytest.mark.parametrize("expected, got, same", [
     (0.25, 0.25 + 2**-24, True), (0.25, 0.25 + 2**-20, False), (0.0, 1e-30, False), (7, 8, False), ("a", "b", False),
     (float("nan"), float("nan"), True), (float("nan"), 0.5, False), (0.5, float("nan"), False),
@@ -177,6 +199,6 @@ def test_elements_of_an_output_share_no_memory_unless_those_of_pytorch_do(size, 
     ("if x.shape[0] == 63:\n    sys.exit(0)\nreturn y", Status.RUNTIME_ERROR, "batch 63"),
 ])
 def test_verdicts_are_the_same_with_room(evaluator, judge, monkeypatch, body, status, reason):
-    monkeypatch.setattr(module, "Validation", lambda *given: Validation(*given[:-1], evaluator._opened["output_bytes"]))
+    monkeypatch.setattr(module, "Validation", lambda *given: Validation(*given[:-2], evaluator._opened["output_bytes"], given[-1]))
     evaluation = judge(plain(body))
     assert (evaluation.status, reason in evaluation.reason) == (status, True), evaluation.reason
