@@ -83,6 +83,7 @@ class CheapJudge:
         self.problem = replace(self.problem, mode=self.problem.mode or "train")
         self.environment: Environment = environment(self.gpu)
         self.hardware = hardware.cpu()
+        self.layouts: dict[str, list[tuple[list[int], list[int]]]] = {}
 
     def start(self) -> None:
         if self.fails is not None:

@@ -63,9 +63,9 @@ class ClusterDevice:
         self._closed = threading.Event()
 
     def __getattr__(self, name: str) -> Any:
-        """``problem``, ``accuracy``, ``environment``, ``hardware`` and ``products``, as the latest start found them."""
+        """``problem``, ``accuracy``, ``environment``, ``hardware``, ``products`` and ``layouts``, as the latest start found them."""
         ready = self.__dict__.get("_ready")
-        if ready is None or name not in ("problem", "accuracy", "environment", "hardware", "products"):
+        if ready is None or name not in ("problem", "accuracy", "environment", "hardware", "products", "layouts"):
             raise AttributeError(name)
         return getattr(ready, name)
 

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Callable, Iterator, Sequence, cast
+from typing import Callable, Iterator, Mapping, Sequence, cast
 
 import ray
 
@@ -57,6 +57,7 @@ class Ready:
     accuracy: Accuracy
     environment: Environment
     hardware: Hardware
+    layouts: Mapping[str, Sequence[tuple[Sequence[int], Sequence[int]]]]
     products: tuple[LibraryProduct, ...] = ()
 
 
@@ -116,7 +117,7 @@ class Host:
         self._turns = threading.BoundedSemaphore(own.at_once)
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         device = f"cuda:{gpus[0]}" if gpus else own.device
-        known = own.problem, own.accuracy, own.environment, own.hardware, tuple(own.products)
+        known = own.problem, own.accuracy, own.environment, own.hardware, own.layouts, tuple(own.products)
         return Ready(self.node(), device, own.at_once, *known)
 
     def news(self) -> list[tuple[str, str]]:

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kgen.compiler.graph import OpGraph
+from kgen.compiler.graph import OpGraph, memory_order
 from kgen.compiler.reading import read
 from kgen.compiler.tracing import notice_reads_of_training, trace, uses_autocast
 from kgen.errors import CaptureError, ProblemError
@@ -29,6 +30,21 @@ class Capture:
     graphs: tuple[tuple[str, OpGraph], ...]
     same: bool = field(default=False)
     by_device: bool = field(default=False)
+
+    def laid_out(self, layouts: Mapping[str, Sequence[tuple[Sequence[int], Sequence[int]]]]) -> Capture:
+        """The graphs with outputs as PyTorch stores them on a device: by mode, the sizes and strides of each tensor.
+
+        Export's own strides are those of the CPU: group norm of images with channels last keeps them there alone.
+        """
+        return replace(self, graphs=tuple((mode, _laid_out(graph, layouts.get(mode, ()))) for mode, graph in self.graphs))
+
+
+def _laid_out(graph: OpGraph, layouts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> OpGraph:
+    types = [graph.known_type(name) for name in graph.returns]
+    if len(layouts) != len(types) or any(t is not None and len(t.shape) != len(sizes) for t, (sizes, _) in zip(types, layouts)):
+        return graph
+    orders = tuple(memory_order(*layout) for layout in layouts)
+    return replace(graph, orders=orders if any(orders) else ())
 
 
 def capture(loaded: "LoadedProblem", device_type: str = "cpu") -> Capture:

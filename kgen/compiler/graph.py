@@ -87,6 +87,18 @@ class Tensor:
         return Tensor(tuple(self.shape[d] for d in dims), self.dtype, tuple(self.multiples[d] for d in dims))
 
 
+def memory_order(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions of a tensor from the outermost in memory to the innermost; empty where that is their own order.
+
+    It is empty, too, where elements share memory.
+    """
+    if 0 in strides or 0 in sizes:
+        return ()
+    large = iter(sorted((d for d, size in enumerate(sizes) if size > 1), key=lambda d: -strides[d]))
+    order = tuple(next(large) if size > 1 else d for d, size in enumerate(sizes))
+    return order if order != tuple(range(len(order))) else ()
+
+
 @dataclass(frozen=True)
 class Input:
     """A tensor among the arguments of ``forward``.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 from kgen.compiler import decompositions, operators
 from kgen.compiler.calls import Call, NeedsFunctional, is_mutable, is_region
-from kgen.compiler.graph import BatchSize, Constant, Decomposition, Input, Literal, Node, OpGraph, Ref, Tensor, Weight
+from kgen.compiler.graph import BatchSize, Constant, Decomposition, Input, Literal, Node, OpGraph, Ref, Tensor, Weight, memory_order
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.source import escaped, identifier, tensor_source
 from kgen.compiler.tracing import Trace, failure, functional as made_functional, held_tensors, line_of, unknown_container
@@ -428,12 +428,9 @@ def _shape(n: Any) -> tuple[int, ...] | None:
 
 
 def _order(value: Any) -> tuple[int, ...]:
-    """The dimensions of a tensor from the outermost in memory to the innermost; empty where that is their own order."""
-    if not hasattr(value, "stride") or not all(isinstance(n, int) for n in (*value.shape, *value.stride())) or 0 in value.stride():
-        return ()
-    large = iter(sorted((d for d, size in enumerate(value.shape) if size > 1), key=lambda d: -value.stride(d)))
-    order = tuple(next(large) if size > 1 else d for d, size in enumerate(value.shape))
-    return order if order != tuple(range(len(order))) else ()
+    """The order of a value's dimensions in memory; empty where its sizes depend on values."""
+    known = hasattr(value, "stride") and all(isinstance(n, int) for n in (*value.shape, *value.stride()))
+    return memory_order(value.shape, value.stride()) if known else ()
 
 
 def _leaves(n: Any) -> list[int | float]:

@@ -23,6 +23,7 @@
                               small convolutions (:mod:`kgen.compiler.convolution_rewrites`)
     convolutions_channels_last
                               convolutions of images whose channels lie side by side, where schedules read them so
+    order_outputs             outputs have PyTorch's order of dimensions in memory
 
 Each takes a graph and returns a graph: the same one where it does not apply. A value with other users than the one
 that a rewrite swallows is left alone. :func:`variants` lists the combinations worth planning for.

@@ -154,7 +154,7 @@ def views_in_one(graph: OpGraph) -> OpGraph:
 
 
 def order_outputs(graph: OpGraph) -> OpGraph:
-    """What forward returns in PyTorch's order of dimensions, as a permutation of a tensor that is stored in that order.
+    """Put outputs in PyTorch's order of dimensions: each is a permutation of a tensor that is stored in that order.
 
     Elementwise work on a transposed view keeps the view's order in PyTorch, so that callers may view the result.
     """

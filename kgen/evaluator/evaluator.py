@@ -128,6 +128,7 @@ class Evaluator:
         if compiles and self._cuda:  # loading it takes longest, and a core is free where a GPU works
             self._compilers = Server(self.home, environment, first=[COMPILER])
         self._oracle: OracleClient | None = None
+        self.layouts: Mapping[str, Sequence[tuple[Sequence[int], Sequence[int]]]] = {}  # by mode, of PyTorch's output tensors
         self._opened: dict[str, Any] = {}  # the oracle's description of the device and the problem
         self._large = False  # whether workers free the memory of timed calls while others run
         self._fds: list[int] = []  # of the weights, the constructor's inputs, and the inputs of timed calls
@@ -238,6 +239,7 @@ class Evaluator:
             self._notice("no operator of this problem can use TF32: it is measured in the class fp32")
         self.accuracy = Accuracy(self._opened["accuracy"])
         self.products = tuple(read_product(one) for one in opened["products"])
+        self.layouts = self._opened["layouts"]
         if self.accuracy is Accuracy.PYTORCH and not self._cuda and not self._opened["half"]:
             self.accuracy = Accuracy.FP32  # PyTorch's flags change nothing there
         self.at_once = self._fit() if self._cuda else 1

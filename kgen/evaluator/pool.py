@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import attrgetter
 from queue import PriorityQueue
-from typing import Callable, Iterable, Protocol, Sequence, TypeVar
+from typing import Callable, Iterable, Mapping, Protocol, Sequence, TypeVar
 
 from kgen.candidate import Candidate
 from kgen.errors import DeviceError, EvaluatorError
@@ -46,6 +46,7 @@ class DeviceEvaluator(Protocol):
     environment: Environment
     hardware: Hardware
     products: Sequence[LibraryProduct]
+    layouts: Mapping[str, Sequence[tuple[Sequence[int], Sequence[int]]]]  #: by mode: sizes and strides of PyTorch's output tensors
 
     @property
     def at_once(self) -> int: ...

@@ -100,7 +100,8 @@ def designed(problem: Problem, devices: DevicePool) -> Design:
     # Its constructor leaves another mode than train, or it uses autocast.
     if first.problem.modes != problem.modes or (graphs.by_device and first.hardware.device_type != "cpu"):
         graphs = captured(replace(loaded, problem=first.problem), first.hardware.device_type)
-    return Design(first.problem, precision.measured(graphs, first.products), first.hardware, first.accuracy)
+    graphs = precision.measured(graphs.laid_out(first.layouts), first.products)
+    return Design(first.problem, graphs, first.hardware, first.accuracy)
 
 
 def arguments(request: SweepRequest, device: str, strategy: str | None) -> dict[str, Any]:

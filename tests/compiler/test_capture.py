@@ -653,3 +653,24 @@ def test_pruning_keeps_effects() -> None:
 
 def test_new_name_is_not_taken() -> None:
     assert chain("a", "b").fresh("a") == "a_1"
+
+
+# Where outputs lie in memory
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "orders"),
+    [("return x.relu()", "torch.randn(4, 5, 6)", ()), ("return x.transpose(1, 2).relu()", "torch.randn(4, 5, 6)", ((0, 2, 1),)),
+     ("return x.relu(), x.t() + 1.0", "torch.randn(4, 5)", ((), (1, 0))), ("return x.t() + 1.0", "torch.randn(4, 1)", ()),
+     ("return x * 2.0", "torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)", ((0, 2, 3, 1),)),
+     ("return x.relu().expand(3, 4, 5)", "torch.randn(4, 5)", ())],
+)  # fmt: skip
+def test_order_of_an_outputs_dimensions_is_eagers(forward: str, inputs: str, orders: tuple[tuple[int, ...], ...]) -> None:
+    assert graph(made(source(forward, inputs))).orders == orders
+
+
+def test_order_that_a_device_shows_takes_the_place_of_the_captured_one() -> None:
+    found = capture(made(source("return x.t() + 1.0, x + 1.0", "torch.randn(4, 5)")))
+    ((_, laid_out),) = found.laid_out({"eval": [((5, 4), (4, 1)), ((4, 5), (1, 4))]}).graphs
+    assert found.graphs[0][1].orders == ((1, 0), ()) and laid_out.orders == ((), (1, 0))
+    assert found.laid_out({"eval": [((5, 4), (1, 5)), ((4, 5), (5, 1))]}) == found == found.laid_out({})

@@ -145,6 +145,7 @@ class Oracle:
         self._strict = strict
         self._lent: Arena | None = None  # one memory for the outputs of several subjects
         self.output_bytes = 0
+        self.layouts: dict[str, list[tuple[list[int], list[int]]]] = {}  # by mode: sizes and strides of output tensors
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory with an input or the state
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
         self._draws: dict[str, list[list[Any]]] = {}  # by subject: each run's tensors
@@ -194,6 +195,7 @@ class Oracle:
         _refuse_others(self._path, "the model returns", run[0])
         self.output_bytes = max(self.output_bytes, describe(list(run))[1])
         self.views[mode] = sorted(views)
+        self.layouts[mode] = [(x["size"], x["stride"]) for x in nodes(describe([run[0]])[0]) if x["kind"] == "tensor"]
         self.random[mode] = self._is_random(mode, run)
         return noted
 
@@ -809,6 +811,7 @@ class _Desk:
             "mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "half": oracle.half, "cases": oracle.names(),
             "bytes": oracle.bytes, "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes,
             "rows": oracle.most_rows, "flags": oracle.flags, "products": [asdict(one) for one in oracle.products()],
+            "layouts": oracle.layouts,
             "load": {"views": oracle.views, "ties": oracle.ties, "init": init_node, "state": oracle.state_node,
                      "unsaved": oracle.unsaved,
                      "state_bytes": oracle.state_arena.size},
