@@ -10,6 +10,7 @@ from test_candidates_cpu import assert_as_accurate_as_eager, constructed, drawn,
 from kgen.hardware import cpu
 from kgen.templates.render import Way, render
 from kgen.tuning.design import Design
+from kgen.tuning.search import Point
 
 #: Cases: forward, inputs, __init__, mode.
 CASES = {
@@ -93,6 +94,25 @@ def test_parts_of_channels_take_row_values_where_they_are_merged() -> None:
 def test_sums_of_many_strided_columns_are_as_accurate_as_eager() -> None:
     """All values have one sign, so that a chain of float32 additions over all tiles would err."""
     assert_first_plan_is_as_accurate("return x.permute(0, 3, 1, 2).sigmoid().mean((0, 2, 3))", "torch.randn(8, 60, 60, 20) * 0.01", "", "eval", "strip_reduction[")
+
+
+def first_plan(forward: str, inputs: str) -> tuple[torch.nn.Module, torch.nn.Module]:
+    """The problem's model, and the candidate of its first plan with a kernel."""
+    loaded = made(source(forward, inputs))
+    of = Design(loaded.problem, captured(loaded), cpu())
+    number = next(n for n, option in enumerate(of.options) if option.kernels)
+    new = module(of.candidate(Point(number, (0,) * len(of.options[number].kernels)))).ModelNew()
+    return loaded.model(), new
+
+
+@pytest.mark.parametrize("terms", [17, 30, 64, 128, 250, 256, 400])
+def test_sums_of_few_rows_err_no_more_than_eagers(terms: int) -> None:
+    """No chain of float32 additions is longer than eager's; the error of eager's is one of a handful of roundings."""
+    torch.manual_seed(terms)
+    x = torch.rand(terms, 777)
+    model, new = first_plan("return x.sum(0)", f"torch.rand({terms}, 777)")
+    errors = [(m(x).double() - x.double().sum(0)).square().mean().sqrt() for m in (model, new)]
+    assert errors[1] <= 1.25 * errors[0]
 
 
 def test_nan_is_the_largest_and_the_smallest() -> None:

@@ -27,6 +27,8 @@ PARAMETERS = {
 }
 
 TILE = 64  # columns that are added up before sums are put together, so that no chain of additions is long
+SHORT_TILE = 16  # columns, likewise, of a few tiles: PyTorch adds up no more in one chain of so short a sum
+FEW_TILES = 4  # from here on, PyTorch's chains of 64 columns err as much
 
 #: The statements by which each kind takes in a value ``{v}``. Results are those of the row at ``place``.
 _TAKE = {
@@ -141,6 +143,7 @@ class _Emitter:
         self.width, self.parts = min(int(params["width"]), _beside(program)), int(params.get("parts", 1))
         self.cols = str(program.cols) if isinstance(program.col_size, int) else "cols"
         self.integer = "long long" if program.wide else "int"
+        self.tile = SHORT_TILE if SHORT_TILE < program.cols < FEW_TILES * TILE else TILE
         self.slots = sum(len(r.names) for r in program.reductions)
         self.merging: list[str] = []
         self.strips: list[str] = []  # row values that are there
@@ -214,9 +217,9 @@ class _Emitter:
                 takes += self._taken(r)
         loop = self._across([*body, *takes]) if body or takes else []
         if opened:
-            inner = [*opened, f"const {self.integer} end = begin + {TILE} < {last} ? begin + {TILE} : {last};",
+            inner = [*opened, f"const {self.integer} end = begin + {self.tile} < {last} ? begin + {self.tile} : {last};",
                      *block(f"for ({self.integer} col = begin; col < end; ++col)", loop), *self._across(behind)]  # fmt: skip
-            lines += block(f"for ({self.integer} begin = {first}; begin < {last}; begin += {TILE})", inner)
+            lines += block(f"for ({self.integer} begin = {first}; begin < {last}; begin += {self.tile})", inner)
         elif loop:
             lines += block(f"for ({self.integer} col = {first}; col < {last}; ++col)", loop)
         lines += self._across(after) if after else []
