@@ -20,6 +20,7 @@ import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Iterable, Iterator
 
 from kgen.errors import CaptureError, ProblemError
@@ -116,9 +117,37 @@ def trace(loaded: "LoadedProblem", mode: str, device_type: str = "cpu", *, real:
         raise CaptureError(f"{loaded.problem.path}: Model holds a scripted module, `{scripted}`: hold the module itself")
     _check_tensors(loaded.problem.path, "Model", [*module.parameters(), *module.buffers()])
     module.train(mode == "train")
+    _average_in_tensors(module)
     program = _export_once(loaded, module, inputs, fake)
     sources, lengths = _argument_sources(module, inputs)
     return Trace(loaded, device_type, module, program, sources, lengths, _signature(module), inputs, fake)
+
+
+def _average_in_tensors(module: "torch.nn.Module") -> None:
+    """Give batch norms without a momentum a forward that export can follow. Theirs makes a number of the counter's value."""
+    import torch
+
+    for part in module.modules():
+        own = isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and not isinstance(part, torch.nn.SyncBatchNorm)
+        if own and part.momentum is None and part.num_batches_tracked is not None:
+            part.forward = partial(_batch_norm_of_all_batches, part)
+
+
+def _batch_norm_of_all_batches(norm: Any, x: "torch.Tensor") -> "torch.Tensor":
+    """Batch norm whose running statistics are means over all batches so far."""
+    import torch
+
+    if not norm.training:
+        return type(norm).forward(norm, x)
+    norm._check_input_dim(x)
+    y = torch.nn.functional.batch_norm(x, None, None, norm.weight, norm.bias, True, 0.0, norm.eps)
+    norm.num_batches_tracked.add_(1)
+    share = 1.0 / norm.num_batches_tracked.to(norm.running_mean.dtype)
+    own = x.to(norm.running_mean.dtype)
+    dims = [d for d in range(x.dim()) if d != 1]
+    norm.running_mean.lerp_(own.mean(dims), share)
+    norm.running_var.lerp_(own.var(dims), share)
+    return y
 
 
 def functional(trace: Trace, program: Any) -> Any:

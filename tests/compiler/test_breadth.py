@@ -288,6 +288,9 @@ PROBLEMS = {
     "a dict": source("return {'y': x * 2.0, '{odd}': [x.mean()], 'rows': x.shape[0]}"),
     "a scalar": source("return ((x - y) ** 2).mean()", f"{ROWS}, {ROWS}", arguments="x, y"),
     "two results of one operator": source("return torch.max(x, dim=1)"),
+    "running statistics that are means of all batches": source(
+        "return self.m(self.n(x).unsqueeze(2)).squeeze(2)", init="self.n, self.m = (nn.BatchNorm1d(20, momentum=None) for _ in range(2))"
+    ),
     "the same tensor twice": source("y = x * 2.0\nreturn y, y"),
     "sizes that follow values in between": source("return x[x > 0].sum()"),
     "sizes that follow values, returned": source(

@@ -115,9 +115,11 @@ def test_batch_norm_without_running_statistics_takes_those_of_the_batch_in_eval_
     assert node["training"] and not node.effect
 
 
-def test_cumulative_batch_norm_is_one_clear_line_in_train_mode() -> None:
-    text = refusal("return self.norm(x)", init="self.norm = nn.BatchNorm1d(20, momentum=None)", mode="train")
-    assert "forward cannot be captured" in text
+def test_cumulative_batch_norm_averages_by_its_counter_in_train_mode() -> None:
+    found = captured("return self.norm(x)", init="self.norm = nn.BatchNorm1d(20, momentum=None)", mode="train")
+    effects = [(n.op, n.inputs[0]) for n in found.nodes if n.effect]
+    assert effects == [("aten.add_.Tensor", "norm_num_batches_tracked"), ("aten.lerp_.Tensor", "norm_running_mean"),
+                       ("aten.lerp_.Tensor", "norm_running_var")]  # fmt: skip
 
 
 def test_cumulative_batch_norm_works_in_eval_mode() -> None:
