@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kgen.compiler.costs import is_counter
+from kgen.compiler.costs import CHANNELS_LAST, is_counter
 from kgen.compiler.dtypes import is_float
+from kgen.compiler.fusion import made_on_the_way
 from kgen.compiler.graph import Node, OpGraph
 from kgen.compiler.loops import NotFusable, lower
 from kgen.compiler.operators import BY_TARGET, OPS, Kind
@@ -22,6 +23,15 @@ _REFUSED = {
     Kind.IDENTITY: "it copies or drops elements, or changes the shape",
 }
 
+#: The ATen operators that compute operators of rewrites; of several after one another, the last.
+_AS_ATEN = {
+    "lerp_affine": "addcmul.default", "distributed_product": "add.Tensor", "normalise": "mul.Tensor", "normalise_affine": "add.Tensor",
+    "inverse_deviation": "rsqrt.default", "inverse_deviation_of_columns": "rsqrt.default", "scaled_inverse_deviation": "mul.Tensor",
+    "moving_average": "lerp_.Scalar", "apply_softmax": "mul.Tensor", "apply_log_softmax": "sub.Tensor",
+    "unbiased_variance": "var.correction", "moments_mean": "mean.dim", "corrected_mean": "div.Tensor", "softmax_max": "amax.default",
+    "softmax_sum": "sum.dim_IntList", "batch_moments": "var_mean.correction",
+}  # fmt: skip
+
 
 def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> str:
     """Why the node is left to the library.
@@ -33,6 +43,8 @@ def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> st
     op = OPS.get(node.op)
     if op is None:
         return _refused(graph, node)
+    if op.kind is not Kind.VIEW and node.name in made_on_the_way(graph):
+        return "it is made of numbers alone: kernels make it where they read it, the library makes it for others"
     if op.kind is Kind.IDENTITY:
         return "it returns its operand"
     if op.kind is Kind.VIEW:
@@ -50,12 +62,17 @@ def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> st
 
 def aten_name(node: Node) -> str:
     """The node's operator as ATen names it; of several that kgen counts as one, the first."""
-    op = OPS.get(node.op)
-    return op.targets[0] if op and op.targets else node.op
+    name = node.op.removesuffix(CHANNELS_LAST)
+    op = OPS.get(name)
+    if op is None:
+        return node.op
+    return op.targets[0] if op.targets else f"aten.{_AS_ATEN[name]}"
 
 
 def _refused(graph: OpGraph, node: Node) -> str:
     """Of an operator that has no entry in the table of operators, or whose entries refuse the call."""
+    if node.op.endswith(CHANNELS_LAST):
+        return "the library reads its images with channels last, which our kernels of it do not"
     known = BY_TARGET.get(node.op)
     if known is None:
         return f"no kernel of ours computes {node.op.removesuffix('.default')}"
@@ -63,6 +80,8 @@ def _refused(graph: OpGraph, node: Node) -> str:
     other = sorted({found.dtype for found in types if found and not is_float(found.dtype)})
     if other:
         return f"our kernels are for float32, bfloat16 and float16, it has {' and '.join(other)}"
+    if "memory_format=" in node.call and not (types[0] and types[1] and types[0].dtype != types[1].dtype):
+        return "it changes the order of dimensions in memory"
     if "dtype=" in node.call:
         return "it converts to another dtype"
     return _REFUSED[known[-1].kind]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from models import graph, made, source
 
+from kgen.compiler.graph import Node, Tensor
+from kgen.compiler.operators import OPS
 from kgen.compiler.reasons import aten_name, why_library
 
 
@@ -23,6 +26,12 @@ def why(forward: str, inputs: str = "torch.randn(6, 12)", init: str = "", argume
         ("return x.sum(1, dtype=torch.float64)", "torch.randn(6, 12)", "our kernels are for float32, bfloat16 and float16, it has float64"),
         ("return x.sum(1)", "torch.zeros(6, 12, dtype=torch.int64)", "our kernels are for float32, bfloat16 and float16, it has int64"),
         ("return x.sum(1, dtype=torch.float32)", "torch.randn(6, 12)", "it converts to another dtype"),
+        ("return x.to(memory_format=torch.channels_last)", "torch.randn(2, 3, 4, 5)", "it changes the order of dimensions in memory"),
+        ("return x.clone(memory_format=torch.channels_last)", "torch.randn(2, 3, 4, 5)", "it changes the order of dimensions in memory"),
+        ("return x.relu(), torch.full((3, 4), 1.5)", "torch.randn(6, 12)",
+         "it is made of numbers alone: kernels make it where they read it, the library makes it for others"),
+        ("return x.relu(), torch.arange(5) * 2", "torch.randn(6, 12)",
+         "it is made of numbers alone: kernels make it where they read it, the library makes it for others"),
         ("return torch.clamp(x, 2.0, 1.0)", "torch.randn(6, 12)",
          "its arguments are not the tensors and numbers that our kernel takes"),
         ("return F.batch_norm(x, None, None, training=True)", "torch.randn(2, 3, 4, 4)",
@@ -45,6 +54,21 @@ def test_reason_is_what_the_device_lacks(lacks: str, expected: str) -> None:
 
 def test_operator_that_other_plans_have_a_kernel_of_is_left_by_choice() -> None:
     assert why("return x.relu()", own=True) == "plans with a kernel of it are predicted to be no faster"
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_operator_has_the_name_of_one_of_atens(op: str) -> None:
+    name = aten_name(Node("made_up", op, (), Tensor((2,)), ""))
+    if name != "_operator.getitem":
+        namespace, operator, overload = name.split(".")
+        assert hasattr(getattr(getattr(torch.ops, namespace), operator), overload)
+
+
+def test_convolution_with_channels_last_is_named_as_aten_names_it_with_its_reason() -> None:
+    node = Node("made_up", "conv2d_channels_last", (), Tensor((2, 4, 4, 3)), "")
+    assert aten_name(node) == "aten.conv2d.default"
+    found = graph(made(source("return x.relu()")))
+    assert why_library(found, node, own=False) == "the library reads its images with channels last, which our kernels of it do not"
 
 
 def test_operator_is_named_as_aten_names_it() -> None:
