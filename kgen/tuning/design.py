@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Iterator
 
-from kgen.candidate import Candidate, Params, ParamValue, Rejection
+from kgen.candidate import COUNTABLE, Candidate, Params, ParamValue, Rejection
 from kgen.compiler.capture import Capture, capture
 from kgen.compiler import plan_name
 from kgen.compiler.fusion import FusionPlan, Kernel, plans
@@ -32,7 +32,6 @@ from kgen.tuning.prediction import WORTH, Predictor, in_order
 from kgen.tuning.search.points import KernelSpace, Option, Point, distinct_kernels
 
 _MOST_FRAMES = 20_000  # calls within each other; chains of operators in a graph are followed by recursion
-COUNTABLE = (1 << 31) - 1  # points; the largest integer of a column in every database
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ class Live(Watch):
     def _started(self, event: events.Started) -> None:
         self._console.print(f"{event.problem}, {event.mode} mode, accuracy {event.accuracy}")
         self._console.print(f"on {event.device}: {text.environment(event.environment)}")
-        space = f"{event.plans} plans, {event.combinations} combinations, {event.rejected} more ruled out"
+        space = f"{event.plans} plans, {text.combinations(event.combinations)} combinations, {event.rejected} more ruled out"
         self._console.print(f"sweep {event.sweep}: {space}; trying {event.budget}, into {event.db}")
         if event.found_done:
             self._console.print(f"continuing: {event.found_done} were done before")

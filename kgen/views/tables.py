@@ -166,7 +166,7 @@ def _coverage(detail: SweepDetail) -> str:
     row = detail.row
     rejected = sum(rejection.count for rejection in detail.rejections)
     failed = sum(failure.count for failure in detail.failures)
-    parts = [f"{row.right} of {row.combinations} combinations timed"]
+    parts = [f"{row.right} of {text.combinations(row.combinations)} combinations timed"]
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{row.duplicates} duplicates of others"] if row.duplicates else []
     parts += [f"{rejected} rejected before building"] if rejected else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Mapping, Sequence
 
-from kgen.candidate import SHORT, ParamValue
+from kgen.candidate import COUNTABLE, SHORT, ParamValue
 from kgen.compiler import plan_name
 from kgen.compiler.plan_name import NamedStep
 from kgen.evaluator.protocol import Environment
@@ -72,6 +72,11 @@ def cluster(value: Cluster, a_minute: float) -> str:
 def moment(when: datetime) -> str:
     """A moment in the local time zone."""
     return when.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def combinations(count: int) -> str:
+    """The number of a search's combinations: ``165``, or ``over 2 billion`` where it is more than is counted."""
+    return str(count) if count < COUNTABLE else "over 2 billion"
 
 
 def params(values: Mapping[str, ParamValue], most: int | None = None) -> str:

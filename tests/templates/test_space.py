@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 from models import NAMES, design, made, reference, source
 
-from kgen.candidate import Params
+from kgen.candidate import COUNTABLE, Params
 from kgen.hardware import cpu, for_arch
 from kgen.templates.space import Axis, Constraint, Space
-from kgen.tuning.design import COUNTABLE, Design
+from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 
 SPACE = Space(

@@ -6,10 +6,11 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from kgen.candidate import COUNTABLE
 from kgen.cli.listing import parse_moment
 from kgen.evaluator.protocol import KernelResources
 from kgen.occupancy import occupancy, threads_of
-from kgen.views import chain, plain
+from kgen.views import chain, plain, text
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 
@@ -17,6 +18,10 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 def drawn(plan: str, **params: int) -> list[tuple[str, str, str]]:
     named = {name.replace("__", "."): value for name, value in params.items()}
     return [(link.operator, link.bracket, link.runs) for link in chain.links(plan, named)]
+
+
+def test_combinations_that_are_not_counted_are_over_two_billion() -> None:
+    assert [text.combinations(n) for n in (165, COUNTABLE - 1, COUNTABLE)] == ["165", "2147483646", "over 2 billion"]
 
 
 def test_kernel_is_marked_on_each_of_its_operators() -> None:
