@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 @problem_options
 @click.option("--accuracy", type=click.Choice(ACCURACIES), help="Class of accuracy.  [default: the strictest swept]")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE|DIR", help="Verify again, and write to FILE, or into DIR."
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE|DIR",
+    help="Verify again, and write to FILE, or into DIR; `-` is stdout.",
 )
 @click.option("--any", "any_right", is_flag=True, help="With -o: write the best candidate even if it is not faster.")
 @listing_options("device", "since", "before")
@@ -39,10 +40,11 @@ def best(
     """Show the best candidate of each problem, of PROBLEM, or of those in DIR, on the device of its latest sweep.
 
     Speedups are over the fastest baseline, with their interval. With -o the winner is verified again in a fresh
-    process and written to FILE, and its figures to FILE.json. The winners of a folder are written into another
-    folder, several at once. Files that `kgen eval` judged are left out. Exit code 1: nothing beats PyTorch, and --any is not
-    given.
+    process and written to FILE, and its figures to FILE.json. With `-o -` the winner alone is printed. The winners of a
+    folder are written into another folder, several at once. Files that `kgen eval` judged are left out. Exit code 1:
+    nothing beats PyTorch, and --any is not given.
     """
+    from kgen import paths
     from kgen.cli import lookup
     from kgen.evaluator.protocol import Accuracy
     from kgen.problem_set import is_set
@@ -66,7 +68,7 @@ def best(
             given = [*([f"--accuracy {accuracy}"] if accuracy else []), *listing.given]
             filters = " ".join(["", "with", *given] if given else [])
             raise NotFoundError(f"{problem} was never swept{filters}, into {database.name}: `kgen sweep` does it")
-        code = _show_best(database, rows[0], listing)
+        code = _show_best(database, rows[0], None if output and paths.is_stdout(output) else listing)
         if output and rows[0].trial and (code == 0 or any_right):
             return _export(database, rows[0], output, listing)
         return code
@@ -137,26 +139,31 @@ def _show_bests(rows: Sequence[BestRow], listing: Listing) -> int:
     return 0 if any(row.beats_baseline for row in rows) else NO_SUCCESS
 
 
-def _show_best(database: Database, row: BestRow, listing: Listing) -> int:
+def _show_best(database: Database, row: BestRow, listing: Listing | None) -> int:
+    """Show it where there is a ``listing``. Returns the exit code."""
     from kgen.paths import write_candidate
     from kgen.store import queries
     from kgen.views import plain, tables
 
     file = write_candidate(row.trial.candidate, queries.source(database, row.trial.candidate)) if row.trial else None
     found = plain.best(row, file)
-    listing.answer(found, lambda console: tables.best(console, row, file), rows=[found])
+    if listing:
+        listing.answer(found, lambda console: tables.best(console, row, file), rows=[found])
     return 0 if row.beats_baseline else say(_why_not_better(database, row), NO_SUCCESS)
 
 
 def _export(database: Database, row: BestRow, output: Path, listing: Listing) -> int:
     """Verify the candidate again and write it; says so where it is not faster. Returns the exit code."""
+    from kgen import paths
     from kgen.store import queries
     from kgen.tuning.export import export
 
+    ordinary = paths.is_ordinary(output)
     export(database, row, queries.problem(database, row.problem.id), output)
+    figures = f", with its figures in {output}.json" if ordinary else ""
     caution = "" if row.beats_baseline else "; it is right, but not proven faster than PyTorch"
-    line = f"verified again and written: {output}, with its figures in {output}.json{caution}"
-    click.echo(line, err=listing.as_json or listing.as_csv)
+    line = f"verified again and written: {output}{figures}{caution}"
+    click.echo(line, err=listing.as_json or listing.as_csv or not ordinary)
     return 0
 
 

@@ -52,10 +52,15 @@ def prune(problem: str | None, failed: bool, even_best: bool, yes: bool, listing
 @main.command("export-history")
 @click.argument("problem", required=False)
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE.  [default: stdout]"
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    default="-",
+    help="Write to FILE; `-` is stdout.  [default: -]",
 )
 @selection_options
-def export_history(problem: str | None, output: Path | None, listing: Listing) -> None:
+def export_history(problem: str | None, output: Path, listing: Listing) -> None:
     """Write histories as JSON Lines, for `kgen import`.
 
     The whole database, or the sweeps of PROBLEM and of the filters, with all rows that they name. The page
@@ -65,8 +70,7 @@ def export_history(problem: str | None, output: Path | None, listing: Listing) -
     from kgen.cli import lookup
     from kgen.store import exchange
 
-    if output:
-        paths.check_writable(output)
+    paths.check_writable(output)
     counts: Counter[str] = Counter()
     with open_database(listing.db) as database:
         name = lookup.problem_name(problem) if problem else None
@@ -75,12 +79,8 @@ def export_history(problem: str | None, output: Path | None, listing: Listing) -
             lines = list(lines)  # before the first is written, so that a name without history writes none
             if not counts.total():
                 raise NotFoundError(f"{problem} was never swept, nor a file judged on it, into {database.name}")
-        if output:
-            paths.write_whole(output, lines)
-        else:
-            for line in lines:
-                click.echo(line, nl=False)
-    tell(f"wrote {_counted(counts)}, to {output or 'stdout'}")
+        paths.write_whole(output, lines)
+    tell(f"wrote {_counted(counts)}, to {'stdout' if paths.is_stdout(output) else output}")
 
 
 def _counted(counts: Mapping[str, int]) -> str:

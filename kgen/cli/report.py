@@ -25,7 +25,7 @@ from kgen.cli.options import ACCURACIES, open_database, problem_options
     metavar="FILE",
     default="report.html",
     show_default=True,
-    help="Write the page to FILE.",
+    help="Write the page to FILE; `-` is stdout.",
 )
 @db_option
 def report(
@@ -63,7 +63,8 @@ def report(
         together = scores.of_database(database, accuracy=wanted, among=among) if problem is None else ()
         text = page.render(found, database.name, together)
     paths.write_whole(output, text)
-    click.echo(f"written: {output} ({len(text.encode()) / 1e6:.1f} MB)")
+    size = len(text.encode()) / 1e6
+    click.echo(f"written: {output} ({size:.1f} MB)", err=not paths.is_ordinary(output))
 
 
 @main.command()

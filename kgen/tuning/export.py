@@ -37,10 +37,10 @@ class NotVerifiedError(KgenError):
 
 @dataclass(frozen=True)
 class ExportResult:
-    """The written files, and the evaluation of the second verification."""
+    """The written files, and the evaluation of the second verification. A device or a pipe has no figures beside it."""
 
     file: Path
-    figures: Path
+    figures: Path | None
     evaluation: Evaluation
 
 
@@ -90,8 +90,9 @@ def export(database: Database, best: BestRow, problem: Problem, file: Path) -> E
         "verified_in": asdict(where),
         "errors": [asdict(e) for e in evaluation.errors],
     }
-    beside = file.with_name(file.name + ".json")
-    paths.write_whole(beside, json.dumps(figures, indent=2) + "\n")
+    beside = file.with_name(file.name + ".json") if paths.is_ordinary(file) else None
+    if beside:
+        paths.write_whole(beside, json.dumps(figures, indent=2) + "\n")
     paths.write_whole(file, source)
     return ExportResult(file, beside, evaluation)
 

@@ -203,3 +203,9 @@ def test_folder_without_a_swept_problem_is_refused(filled: Filled, folder: Path)
     (folder / "new" / "1.py").write_text(SOURCE + "# new\n")
     answer = kgen("best", "new")
     assert (answer.code, "no problem in new was swept" in answer.err) == (2, True)
+
+
+def test_winner_on_standard_output_is_alone_there(won: Filled, exported: list[Path]) -> None:
+    answer = kgen("best", "made_up", "-o", "-")
+    assert (answer.code, answer.out, exported) == (0, "", [Path("-")])
+    assert "verified again and written: -" in answer.err and ".json" not in answer.err

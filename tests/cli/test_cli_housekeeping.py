@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,20 @@ def test_history_moves_from_one_database_to_another(won: Filled, folder: Path) -
     assert sum(kgen("import", ".", "--db", "other.db", "--json").json["written"].values()) == 0
     [row] = kgen("history", "--db", "other.db", "--json").json
     assert row == kgen("history", "--json").json[0]
+
+
+def test_history_goes_into_a_pipe_that_stays_one(won: Filled, folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    with subprocess.Popen(["cat", folder / "pipe"], stdout=subprocess.PIPE, text=True) as reader:
+        assert kgen("export-history", "-o", "pipe").code == 0
+        read, _ = reader.communicate()
+    assert read.splitlines()[1:] == kgen("export-history", "-o", "-").out.splitlines()[1:]
+    assert (folder / "pipe").is_fifo()
+
+
+def test_page_on_standard_output_is_alone_there(won: Filled) -> None:
+    answer = kgen("report", "made_up", "-o", "-")
+    assert answer.code == 0 and answer.out.endswith("</html>") and answer.err.startswith("written: -")
 
 
 @pytest.mark.parametrize(
