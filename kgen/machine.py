@@ -74,6 +74,11 @@ def resolve_devices(asked: str | None = None) -> tuple[str, ...]:
     return tuple(map(_named, devices))
 
 
+def cxx() -> str:
+    """The C++ compiler that builds candidates: ``CXX``, or ``c++``, as torch has it in the program of a user."""
+    return os.environ.get("CXX") or "c++"
+
+
 def find_own_tools() -> None:
     """Add kgen's own environment to ``PATH``, so that torch finds ninja there without activation."""
     own = str(Path(sys.executable).parent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from kgen.errors import KgenError
+from kgen.machine import cxx
 from kgen.paths import db_url, home
 
 if TYPE_CHECKING:
@@ -109,11 +111,11 @@ def check_ninja() -> Check:
 
 
 def check_host_compiler() -> Check:
-    """The C++ compiler: ``CXX``, or the first of the usual names."""
-    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "c++", "clang++"]
-    path = next((path for name in names if (path := shutil.which(name))), None)
+    """The C++ compiler of candidates."""
+    name = cxx()
+    path = shutil.which(shlex.split(name)[0])
     remedy = "install one (Debian, Ubuntu: apt install g++), or set CXX"
-    return Check("C++ compiler", path is not None, True, _version(path) if path else f"no {' or '.join(names)}", remedy)
+    return Check("C++ compiler", path is not None, True, _version(path) if path else f"no {name}", remedy)
 
 
 def check_cuda_device() -> Check:

@@ -30,7 +30,7 @@ def facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": installed("torch"),
         "ninja": shutil.which("ninja"),
-        "compiler": said(os.environ.get("CXX", "g++"), "--version").partition("\n")[0] or None,
+        "compiler": said(os.environ.get("CXX") or "c++", "--version").partition("\n")[0] or None,
         "nvcc": (re.findall(r"V[\d.]+", said("nvcc", "--version")) or [None])[0],
         "gpu": name or None,
         "driver": driver or None,

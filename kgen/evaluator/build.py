@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -33,6 +34,7 @@ from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
 from kgen.evaluator.runtime.locks import DeviceLock, held
 from kgen.evaluator.runtime.process import ChildDied, Server
+from kgen.machine import cxx
 
 #: Sections of a library with its code; names and paths are in others.
 _CODE_SECTIONS = (".text", ".rodata", ".nv_fatbin")
@@ -101,11 +103,19 @@ def copy_library(extension: Extension | None, build: BuildReport, folder: Path) 
 def compiler_version(command: str) -> str:
     """The first line that ``command --version`` prints, or for nvcc its release. Raises :class:`ToolchainError`."""
     try:
-        text = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        raise ToolchainError(f"{command} cannot be run ({error}): install it, or put it on PATH") from error
+        asked = [*shlex.split(command), "--version"]
+        text = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        other = "" if command == "nvcc" else ", or name another with CXX"
+        raise ToolchainError(f"{command} cannot be run ({error}): install it, or put it on PATH{other}") from error
     release = re.search(r"release (\S+), (V\S+)", text)
-    return f"nvcc {release.group(2)}" if release else text.partition("\n")[0].strip()
+    line = f"nvcc {release.group(2)}" if release else text.partition("\n")[0].strip()
+    return re.sub(r"^c\+\+ (?=\()", "g++ ", line)  # GNU's compiler prints the name that it was called by
+
+
+def _place(command: str) -> str:
+    """The file that ``command`` runs."""
+    return os.path.realpath(shutil.which(shlex.split(command)[0]) or command)
 
 
 class Builder:
@@ -128,8 +138,11 @@ class Builder:
         capability = re.fullmatch(r"sm_(\d+)(\d)\D?", arch)
         self._arch_list = f"{capability[1]}.{capability[2]}+PTX" if capability else ""
         self._logs = home / "logs" / "build"
-        compilers = [os.environ.get("CXX", "g++")] + (["nvcc"] if device_type == "cuda" else [])
-        parts = [*compilers, *map(compiler_version, compilers), *platform.libc_ver(),
+        if shutil.which("ninja") is None:
+            raise ToolchainError("ninja is not on PATH: torch builds with it: pip install ninja")
+        self._cxx = cxx()
+        compilers = [self._cxx] + (["nvcc"] if device_type == "cuda" else [])
+        parts = [*compilers, *map(_place, compilers), *map(compiler_version, compilers), *platform.libc_ver(),
                  *(f"{name}={os.environ.get(name, '')}" for name in _ENVIRONMENT),
                  version("torch"), arch, sys.version.partition(" ")[0]]
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
@@ -207,7 +220,7 @@ class Builder:
 
     def _options(self) -> dict[str, Any]:
         return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
-                "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
+                "cxx": self._cxx, "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
 
     def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str]]:
         """Run the compilers in a process that holds ``lock`` too. Returns success, or the reason, and the headers."""
@@ -231,7 +244,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     folder = Path(options["directory"], extension.name)
     folder.mkdir(exist_ok=True)
     os.environ |= {"TORCH_EXTENSIONS_DIR": options["directory"], "TMPDIR": str(folder), "HOME": str(folder),
-                   "MAX_JOBS": "2"}
+                   "MAX_JOBS": "2", "CXX": options["cxx"]}
     # torch would ask the GPU, which the sandbox does not show.
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", options["arch_list"])
     # Flags may have a compiler run anything and read any file.

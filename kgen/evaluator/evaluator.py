@@ -35,6 +35,7 @@ from kgen.evaluator.strict.timing_anomalies import least_ms
 from kgen.evaluator.timing.conditions import Conditions, conditions, worse
 from kgen.evaluator.timing.measure import Runner, sleep_ns
 from kgen.hardware import Hardware
+from kgen.machine import cxx
 from kgen.problem import Problem
 
 _ORACLE_SECONDS = 300.0
@@ -220,7 +221,7 @@ class Evaluator:
             self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
             self.environment = Environment(
                 self.hardware.device_type, self.hardware.name, self.hardware.arch, _driver() if self._cuda else "",
-                compiler_version("nvcc") if self._cuda else "", compiler_version(os.environ.get("CXX", "g++")),
+                compiler_version("nvcc") if self._cuda else "", compiler_version(cxx()),
                 about["torch"], about["python"], self._threads, about["host"])
         if self._cuda:  # others may hold the device's memory; they may be timing, so nothing else is held meanwhile
             memory = MemoryShare(self._lock.key, self.hardware.global_bytes, self._closing, self._notice)

@@ -16,10 +16,11 @@ import pytest
 
 from candidates import KERNEL, render
 from kgen.errors import DiskError, EvaluatorError
-from kgen.evaluator.build import Builder, copy_library, parse_resources, read_extension
+from kgen.evaluator.build import Builder, compiler_version, copy_library, parse_resources, read_extension
 from kgen.evaluator.protocol import BuildReport, Limits
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.process import Server
+from kgen.machine import cxx
 
 #: Macros that a compiler takes for ever to expand, and all memory.
 DOUBLING = "\n".join(f"#define A{i + 1} A{i} A{i}" for i in range(40))
@@ -182,6 +183,26 @@ def test_other_compilers_architectures_environments_and_headers_have_builds_of_t
         header.write_text("#define OWN 2\n")
     other = Builder(evaluator.home, "cpu", arch, evaluator._server)
     assert not other.build(source).cached
+
+
+def test_compiler_that_is_asked_and_named_is_the_one_that_builds(tmp_path, evaluator, monkeypatch):
+    compiler = tmp_path / "c++"
+    compiler.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "another compiler" || { echo "another ran" >&2; exec g++ "$@"; }\n')
+    compiler.chmod(0o755)
+    for folder in tmp_path.parents[:3]:
+        folder.chmod(folder.stat().st_mode | 0o055)
+    monkeypatch.delenv("CXX", raising=False)
+    usual = Builder(evaluator.home, "cpu", evaluator.environment.arch, evaluator._server)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with closing(Server(evaluator.home, {})) as server:
+        builder = Builder(evaluator.home, "cpu", evaluator.environment.arch, server)
+        report = builder.build(render(kernel=KERNEL + "\n// another compiler\n"))
+    assert compiler_version(cxx()) == "another compiler" and builder.directory != usual.directory
+    assert report.ok and "another ran" in Path(report.log).read_text()
+
+
+def test_two_names_of_one_compiler_are_told_as_one():
+    assert compiler_version("c++") == compiler_version("g++")
 
 
 def test_compiler_that_takes_too_much_memory_is_a_build_error(builder, monkeypatch):

@@ -153,6 +153,14 @@ def test_missing_compiler_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     refused(Home(tmp_path).typed("sweep", PROBLEM, "--device", "cpu", PATH=str(tmp_path), CXX="g++"), "g++ cannot be run")
 
 
+def test_compiler_that_torch_does_not_build_with_is_not_asked(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "g++").symlink_to(shutil.which("g++"))
+    home = Home(tmp_path)
+    refused(home.typed(*SHORT_SWEEP, "-q", PATH=str(tmp_path / "tools")), "c++ cannot be run")
+    assert home.ask("SELECT count(*) FROM evaluation") == [(0,)]
+
+
 def test_read_only_folder_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     refused(wait(start_on_a_disk(Home(tmp_path), "size=1m,ro", *SHORT_SWEEP)), "kgen.db: cannot be opened")
 
