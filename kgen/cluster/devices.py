@@ -237,7 +237,7 @@ class ClusterBuilder:
                 raise error.cause if isinstance(error.cause, Exception) else error from None
             except RayError as error:
                 reason = f"the processes of its build died: {' '.join(str(error).split())[:200]}"
-                return BuildReport(False, False, 0.0, False, "", None, reason, "")
+                return BuildReport(False, False, 0.0, False, "", None, reason, "", from_outside=True)
             if found is None:
                 continue
             if found.report is None:

@@ -29,7 +29,7 @@ from typing import Any, Sequence
 
 from kgen import syntax
 from kgen.errors import DiskError, ToolchainError
-from kgen.evaluator.protocol import BuildReport, KernelResources, Limits
+from kgen.evaluator.protocol import TRIES, BuildReport, KernelResources, Limits
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
 from kgen.evaluator.runtime.locks import DeviceLock, held
@@ -46,6 +46,16 @@ _FILE_BYTES, _PROCESSES = 4 << 30, 512  # limits of a build
 _LEAST_FREE = 64 << 20  # bytes of disk; below it, a failed build is no fault of its source
 _NICENESS = 5  # of compilers beside timings on a GPU
 _REASON_CHARACTERS = 300
+_PAUSE_SECONDS = 0.5  # times the number of the try; before a killed build begins again
+#: A log says so where a signal from outside ended a compiler, or a program that the compiler or ninja ran.
+_KILLED = re.compile(
+    r"\b(Killed|Terminated) signal terminated program\b"  # GCC
+    r"|\bterminated with signal (9|15)\b"  # GCC's linker
+    r"|\bunable to execute command: (Killed|Terminated)\b"  # Clang
+    r"|\bdied due to signal (9|15)\b"  # nvcc
+    r"|^(.*\d\s+)?(Killed|Terminated)$"  # a shell
+    r"|^FAILED: \[code=(137|143)\]|\bbuild stopped: interrupted by user\b"  # ninja
+    r"|\bdied with <Signals\.SIG(KILL|TERM|INT|HUP|QUIT)\b", re.MULTILINE)  # Python, of ninja itself
 _FAULT = re.compile(r"\b(fatal )?error\b|\bmemory (allocating|exhausted)|bad_alloc|Permission denied|not found$")
 #: One kernel's lines of ``ptxas -v``: its name, bytes of spill stores and loads, registers, and what else it uses.
 _KERNEL = re.compile(
@@ -162,7 +172,7 @@ class Builder:
         marker = self.directory / f"{extension.name}.json"
         try:
             with held(marker.with_suffix(".lock"), fcntl.LOCK_EX, self._stop) as lock:
-                return self._kept(extension, marker) or self._build(extension, marker, started, lock)
+                return self._kept(extension, marker) or self._built(extension, marker, started, lock)
         except OSError as error:
             raise DiskError(f"{self.directory}: cannot be written: {error}") from error
 
@@ -189,6 +199,14 @@ class Builder:
         """SHA-256 of the headers' texts."""
         return hashlib.sha256("".join(map(self._hash, headers)).encode()).hexdigest()
 
+    def _built(self, extension: Extension, marker: Path, started: float, lock: int) -> BuildReport:
+        """Compile ``extension``, again where a signal from outside ended the compiler."""
+        for number in range(1, TRIES + 1):
+            report = self._build(extension, marker, started, lock)
+            if not report.from_outside or number == TRIES or self._stop.wait(number * _PAUSE_SECONDS):
+                break
+        return report
+
     def _build(self, extension: Extension, marker: Path, started: float, lock: int) -> BuildReport:
         """Compile ``extension``, after removing what a killed build left (torch's lock file)."""
         folder = self.directory / extension.name
@@ -198,7 +216,7 @@ class Builder:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("")
         with self._lock.working() if self._lock else nullcontext():
-            ok, reason, headers = self._compile(extension, log, lock)
+            ok, reason, headers, killed = self._compile(extension, log, lock)
         seconds = time.monotonic() - started
         text = log.read_text(errors="replace")
         if not ok:
@@ -207,8 +225,10 @@ class Builder:
             if free < _LEAST_FREE:
                 raise DiskError(f"{self.directory}: a build failed with {free >> 20} MB of disk left; free some space")
             timed_out = reason.startswith("timed out")
-            reason = reason if timed_out else _reason(text) or reason
-            return BuildReport(False, timed_out, seconds, False, str(self.directory), None, reason, str(log))
+            reason = reason if timed_out or killed else _reason(text) or reason
+            killed = killed or (not timed_out and _KILLED.search(text) is not None)
+            return BuildReport(False, timed_out, seconds, False, str(self.directory), None, reason, str(log),
+                               from_outside=killed)
         report = BuildReport(True, False, seconds, False, str(self.directory), self.binary(extension.name), "",
                              str(log), parse_resources(text))
         record = {"content": extension.content, "headers": headers, "headers_content": self._content(headers),
@@ -222,17 +242,18 @@ class Builder:
         return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
                 "cxx": self._cxx, "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
 
-    def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str]]:
-        """Run the compilers in a process that holds ``lock`` too. Returns success, or the reason, and the headers."""
+    def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str], bool]:
+        """Run the compilers in a process that holds ``lock`` too. Returns success, or the reason, the headers, and whether
+        a signal from outside ended that process."""
         seconds = self._limits.build_seconds
         with self._server.spawn("build", self._options(), log) as child:
             try:
                 answer, _ = child.ask(asdict(extension), [lock], deadline=time.monotonic() + seconds)
             except ChannelTimeout:
-                return False, f"timed out after {seconds:g} s", []
+                return False, f"timed out after {seconds:g} s", [], False
             except ChildDied as error:
-                return False, f"the build {error}", []
-        return bool(answer.get("ok")), str(answer.get("reason", "")), list(answer.get("headers", ()))
+                return False, f"the build {error}", [], error.from_outside
+        return bool(answer.get("ok")), str(answer.get("reason", "")), list(answer.get("headers", ())), False
 
 
 def main(channel: Channel, options: dict[str, Any]) -> None:
@@ -260,7 +281,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
             extension.name, extension.cpp_source, extension.cuda_source, extra_cflags=extension.cflags,
             extra_cuda_cflags=extension.cuda_flags, is_python_module=False, no_implicit_headers=True, verbose=True)
     except Exception as error:
-        print(error, flush=True)
+        print(error, error.__cause__ or "", sep="\n", flush=True)  # the cause says how ninja ended
         channel.send({"ok": False, "reason": " ".join(str(error).split())[:_REASON_CHARACTERS]})
         return
     channel.send({"ok": True, "headers": _headers(folder)})

@@ -26,7 +26,7 @@ from kgen.evaluator.build import Builder, compiler_version, copy_library, read_e
 from kgen.evaluator.checks import Checks
 from kgen.evaluator.correctness.validate import (OWN_NUMBERS, Failure, OracleClient, OracleFailed, Validation,
                                                  WorkerClient, audit, check_structure, decide, explain, raise_if_failed)
-from kgen.evaluator.protocol import (BASELINES, COMPILER, Accuracy, BuildReport, CaseErrors, Depth, Environment,
+from kgen.evaluator.protocol import (BASELINES, COMPILER, TRIES, Accuracy, BuildReport, CaseErrors, Depth, Environment,
                                      Evaluation, Health, LibraryProduct, Limits, Phase, Status, Timing, Weights, read_product)
 from kgen.evaluator.runtime.locks import DeviceLock, MemoryShare
 from kgen.evaluator.runtime.process import Server
@@ -299,12 +299,13 @@ class Evaluator:
         if candidate.origin is not Trust.OWN and self.trust is Trust.OWN:
             raise ValueError("a foreign candidate needs an evaluator for foreign candidates")
         if not build.ok:
-            status = Status.BUILD_TIMEOUT if build.timed_out else Status.BUILD_ERROR
+            status = Status.INFRA_ERROR if build.from_outside else (
+                Status.BUILD_TIMEOUT if build.timed_out else Status.BUILD_ERROR)
             return Evaluation(candidate.id, status, build.reason, self.accuracy, Phase.BUILD, build=build,
                               seconds=((Phase.BUILD, build.seconds),), log=build.log)
         until = self.limits.judge_until if self._found_right else self.limits.first_until
         try:
-            evaluation = self._retried(lambda: _Evaluating(self, candidate, build, until).run(timed=timed))
+            evaluation = self._evaluated(candidate, build, until, timed=timed)
             self._found_right |= evaluation.status is Status.OK and not candidate.control
             self._failed += evaluation.status is not Status.OK
             if self._found_right or self._failed >= _FAILED_FIRST:
@@ -312,6 +313,16 @@ class Evaluator:
             return evaluation
         except EvaluatorError as error:
             return Evaluation(candidate.id, Status.INFRA_ERROR, str(error), self.accuracy, build=build)
+
+    def _evaluated(self, candidate: Candidate, build: BuildReport, until: float, *, timed: bool) -> Evaluation:
+        """The candidate's evaluation, made again where a signal from outside ended its process. A candidate may send it to
+        itself, so that the last try counts."""
+        for number in range(1, TRIES + 1):
+            evaluation, from_outside = self._retried(lambda: _Evaluating(self, candidate, build, until).run(timed=timed))
+            if not from_outside or number == TRIES or self._closing.is_set():
+                break
+            self._notice(f"{candidate.id[:SHORT]}: {evaluation.reason}; it is tried again")
+        return evaluation
 
     def _retried(self, work: Callable[[], Result]) -> Result:
         """The result of ``work``, which needs the processes: when they fail, they are started again, a few times."""
@@ -643,9 +654,10 @@ class _Evaluating:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._log.write_text("")
 
-    def run(self, *, timed: bool = True) -> Evaluation:
-        """All phases, or those before timing. Raises :class:`EvaluatorError` when the evaluator itself fails."""
-        evaluator = self._evaluator
+    def run(self, *, timed: bool = True) -> tuple[Evaluation, bool]:
+        """All phases, or those before timing, and whether a signal from outside ended them. Raises
+        :class:`EvaluatorError` when the evaluator itself fails."""
+        evaluator, from_outside = self._evaluator, False
         slots = evaluator._slots
         slots.acquire()
         try:
@@ -663,6 +675,7 @@ class _Evaluating:
             result = self._evaluation(Status.OK, "", None)
         except Failure as failure:
             result = self._evaluation(failure.status, failure.reason, failure.phase)
+            from_outside = failure.from_outside
         except BaseException:
             self.close()
             slots.release()
@@ -672,7 +685,7 @@ class _Evaluating:
         else:
             self._end(slots)
         self._finish_log(result)
-        return result
+        return result, from_outside
 
     @contextmanager
     def _phase(self, phase: Phase) -> Iterator[None]:

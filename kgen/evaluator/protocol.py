@@ -44,7 +44,7 @@ class Status(StrEnum):
     ALIASED_OUTPUT = "aliased_output"  #: its output shares memory with an input, an earlier output or itself
     NONDETERMINISTIC = "nondeterministic"  #: two runs differ by more than the tolerance
     SUSPICIOUS = "suspicious"  #: it interfered, or its timing has an anomaly; the reason says which
-    INFRA_ERROR = "infra_error"  #: the evaluator failed, not the candidate; the only status tried again
+    INFRA_ERROR = "infra_error"  #: the evaluator or a killed compiler failed, not the candidate; the only status tried again
 
 
 class Accuracy(StrEnum):
@@ -69,6 +69,9 @@ class Phase(StrEnum):
     LOAD = "load"
     VALIDATE = "validate"
     TIME = "time"
+
+
+TRIES = 3  #: of a candidate's build, and of its evaluation, where a signal from outside ends it
 
 
 class Weights(StrEnum):
@@ -167,7 +170,7 @@ class KernelResources:
 class BuildReport:
     """The result of building one candidate's source. ``directory`` is the value of ``TORCH_EXTENSIONS_DIR`` under which
     the file's own ``load_inline`` finds its library. ``binary`` is the SHA-256 of the machine code, equal for candidates
-    that compile to the same."""
+    that compile to the same. ``from_outside``: signals that kgen did not send ended the compiler, each time anew."""
 
     ok: bool
     timed_out: bool
@@ -178,6 +181,7 @@ class BuildReport:
     reason: str
     log: str
     kernels: tuple[KernelResources, ...] = ()
+    from_outside: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from types import SimpleNamespace
 import pytest
 
 from candidates import KERNEL, render
+from kgen.candidate import Candidate, Trust
 from kgen.errors import DiskError, EvaluatorError
 from kgen.evaluator.build import Builder, compiler_version, copy_library, parse_resources, read_extension
-from kgen.evaluator.protocol import BuildReport, Limits
+from kgen.evaluator.protocol import TRIES, BuildReport, Limits, Status
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.process import Server
 from kgen.machine import cxx
@@ -199,6 +200,63 @@ def test_compiler_that_is_asked_and_named_is_the_one_that_builds(tmp_path, evalu
         report = builder.build(render(kernel=KERNEL + "\n// another compiler\n"))
     assert compiler_version(cxx()) == "another compiler" and builder.directory != usual.directory
     assert report.ok and "another ran" in Path(report.log).read_text()
+
+
+#: A compiler in which something is killed: itself, the assembler that it runs, or ninja, which ran it.
+KILLS = {
+    "itself": "kill -9 $$",
+    "the assembler": 'exec g++ -B "$(dirname "$0")" "$@"',
+    "ninja": "kill -9 $(ps -o ppid= -p $PPID) $PPID",
+}
+
+
+@pytest.fixture
+def killed_compiler(tmp_path, evaluator, monkeypatch):
+    """Makes a builder in whose first so many builds something is killed; and a list of the builds."""
+    compiler, assembler, builds = tmp_path / "c++", tmp_path / "as", []
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    assembler.write_text("#!/bin/sh\nkill -9 $$\n")
+    compile_ = Builder._compile
+
+    def make(times, victim):
+        def counted(*arguments):
+            builds.append(victim)
+            kill = KILLS[victim] if len(builds) <= times else ":"
+            compiler.write_text(f'#!/bin/sh\ncase "$*" in *-version*) ;; *) {kill} ;; esac\nexec g++ "$@"\n')
+            return compile_(*arguments)
+
+        compiler.write_text('#!/bin/sh\nexec g++ "$@"\n')
+        for file in (compiler, assembler):
+            file.chmod(0o755)
+        monkeypatch.setenv("CXX", str(compiler))
+        monkeypatch.setattr("kgen.evaluator.build._PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(Builder, "_compile", counted)
+        return Builder(evaluator.home, "cpu", evaluator.environment.arch, evaluator._server)
+
+    return make, builds
+
+
+@pytest.mark.parametrize("victim", KILLS)
+def test_compiler_that_was_killed_builds_again(killed_compiler, victim):
+    make, builds = killed_compiler
+    report = make(2, victim).build(render(kernel=KERNEL + f"\n// killed, {victim}\n"))
+    assert (report.ok, report.from_outside, len(builds)) == (True, False, TRIES), report.reason
+
+
+def test_source_whose_compiler_is_killed_in_each_try_is_not_at_fault(killed_compiler, evaluator):
+    make, builds = killed_compiler
+    source = render(kernel=KERNEL + "\n// killed each time\n")
+    report = make(9, "itself").build(source)
+    assert (report.ok, report.from_outside, len(builds)) == (False, True, TRIES)
+    candidate = Candidate(source, "by hand", {}, "cpu", origin=Trust.FOREIGN)
+    assert evaluator.evaluate(candidate, report).status is Status.INFRA_ERROR
+
+
+def test_source_with_a_fault_is_compiled_once(killed_compiler):
+    make, builds = killed_compiler
+    report = make(0, "itself").build(render(kernel="this is no C++"))
+    assert (report.ok, report.from_outside, len(builds)) == (False, False, 1)
 
 
 def test_two_names_of_one_compiler_are_told_as_one():

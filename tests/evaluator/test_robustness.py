@@ -1,6 +1,7 @@
 """The evaluator's own processes fail: they are named, started again, and work with less where memory was the reason."""
 
 import os
+import signal
 import time
 
 import pytest
@@ -9,8 +10,9 @@ from candidates import plain
 from kgen.candidate import Candidate, Trust
 from kgen.errors import EvaluatorError, ProblemError
 from kgen.evaluator.correctness.validate import OracleClient, OracleFailed
-from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy, Status
+from kgen.evaluator.evaluator import Evaluator, _Evaluating
+from kgen.evaluator.protocol import TRIES, Accuracy, Status
+from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import ChannelTimeout
 from kgen.evaluator.runtime.process import ChildDied, describe
 
@@ -152,6 +154,59 @@ def test_a_spare_worker_that_died_is_replaced(evaluator):
     while not spare.child.has_ended() and time.monotonic() < until:
         time.sleep(0.01)
     assert judged(evaluator).status is Status.OK
+
+
+def killed_while_validated(monkeypatch, times, whom):
+    """Kills a candidate's processes when validation begins, so many times: the worker itself, or the one that keeps it."""
+    validate, left = _Evaluating._validate, [None] * times
+
+    def killing(self):
+        if left:
+            left.pop()
+            keeper = self._worker.child._pid
+            os.kill(keeper if whom == "keeper" else max(sandbox.descendants(keeper)), signal.SIGKILL)
+        validate(self)
+
+    monkeypatch.setattr(_Evaluating, "_validate", killing)
+
+
+@pytest.mark.parametrize("whom", ["worker", "keeper"])
+def test_candidate_whose_process_was_killed_is_judged_again(evaluator, monkeypatch, whom):
+    killed_while_validated(monkeypatch, 2, whom)
+    assert judged(evaluator).status is Status.OK
+    assert len(evaluator.notices) == 2 and evaluator.notices[-1].endswith("; it is tried again")
+
+
+def test_candidate_that_is_killed_in_each_try_has_crashed(evaluator, monkeypatch):
+    killed_while_validated(monkeypatch, 9, "worker")
+    evaluation = judged(evaluator)
+    assert evaluation.status is Status.CRASHED and "killed by SIGKILL" in evaluation.reason
+    assert len(evaluator.notices) == TRIES - 1
+
+
+@pytest.mark.parametrize("number, tries", [("SIGKILL", TRIES), ("SIGSEGV", 1), ("SIGABRT", 1)])
+def test_candidate_that_ends_itself_has_crashed(evaluator, number, tries):
+    source = plain(f"import os, signal\nos.kill(os.getpid(), signal.{number})")
+    evaluation = evaluator.evaluate(Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source))
+    assert evaluation.status is Status.CRASHED and f"killed by {number}" in evaluation.reason
+    assert len(evaluator.notices) == tries - 1
+
+
+def test_limits_of_kgen_itself_are_no_signals_from_outside(evaluator):
+    child = judged_child(evaluator)
+    child._most_bytes = -1
+    with pytest.raises(ChildDied) as caught:
+        child.check_limits()
+    assert not caught.value.from_outside
+    with pytest.raises(ChildDied) as caught:
+        child.answer(deadline=None)
+    assert not caught.value.from_outside
+
+
+def judged_child(evaluator):
+    """The process of a spare worker, which has a family and limits."""
+    assert judged(evaluator).status is Status.OK
+    return evaluator._spare._ready.result().child
 
 
 def test_workers_of_a_large_problem_free_their_memory_between_turns(evaluator, monkeypatch):

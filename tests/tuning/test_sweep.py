@@ -111,6 +111,22 @@ def test_sweep_in_which_nothing_is_right_says_why_most_failed_with_exit_code_1(
     assert "own was right: 1 of 1 ended as build_error" in ended.err and "out of order" in ended.err
 
 
+def test_candidate_whose_compilers_were_killed_is_tried_again_by_the_next_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sweep.FINAL_SECONDS, "cpu", 0.5)
+    tools, home = Path(tempfile.mkdtemp()), Home(tmp_path)
+    tools.chmod(0o755)  # builds run as another user
+    compiler = tools / "c++"
+    statuses = "SELECT DISTINCT status FROM trial JOIN candidate ON candidate.id = candidate_id WHERE NOT control"
+    for kill, status in (("kill -9 $$", "infra_error"), (":", "ok")):
+        compiler.write_text(f'#!/bin/sh\ncase "$*" in *-version*) ;; *) {kill} ;; esac\nexec g++ "$@"\n')
+        compiler.chmod(0o755)
+        home.typed(*SHORT_SWEEP, "--budget", "2", "-q", CXX=str(compiler))
+        sweep_id = "(SELECT id FROM sweep ORDER BY started_at DESC LIMIT 1)"
+        assert home.ask(f"{statuses} AND sweep_id = {sweep_id}") == [(status,)]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -45,13 +45,14 @@ NUMBER_TOLERANCE = 2.0**-20  #: relative; on a Python float in an output; eight 
 
 
 class Failure(Exception):
-    """A candidate failed: its status, and the reason in one line."""
+    """A candidate failed: its status, and the reason in one line. ``from_outside``: by a signal that others sent."""
 
-    def __init__(self, status: Status, reason: str, phase: Phase) -> None:
+    def __init__(self, status: Status, reason: str, phase: Phase, *, from_outside: bool = False) -> None:
         super().__init__(reason)
         self.status = status
         self.reason = "".join(c if c.isprintable() else "?" for c in " ".join(reason.split()))[:_REASON_CHARACTERS]
         self.phase = phase
+        self.from_outside = from_outside
 
 
 class OracleFailed(EvaluatorError):
@@ -217,7 +218,8 @@ class WorkerClient:
             yield
         except ChildDied as error:
             status = Status.OUT_OF_MEMORY if error.for_memory else Status.CRASHED
-            raise Failure(status, f"{task}, the process {error}", self.phase) from error
+            reason = f"{task}, the process {error}"
+            raise Failure(status, reason, self.phase, from_outside=error.from_outside) from error
         except ChannelTimeout as error:
             raise Failure(Status.TIMEOUT, f"did not end within {self._budget:g} s {task}", self.phase) from error
         finally:

@@ -26,12 +26,18 @@ _LOOK_SECONDS = 0.2  #: s; between checks of the limits while a process does not
 _END_SECONDS = 0.1  #: s; for a process that is about to end
 
 
-class ChildDied(Exception):
-    """The process ended before it answered; the message says how. ``for_memory``: no memory was left, or its limit ended it."""
+#: Signals that others send. A process that is at fault itself ends by another one.
+_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 
-    def __init__(self, how: str, *, for_memory: bool = False) -> None:
+
+class ChildDied(Exception):
+    """The process ended before it answered; the message says how. ``for_memory``: no memory was left, or its limit ended
+    it. ``from_outside``: a signal ended it that is probably not its own fault, and that kgen did not send."""
+
+    def __init__(self, how: str, *, for_memory: bool = False, from_outside: bool = False) -> None:
         super().__init__(how)
         self.for_memory = for_memory
+        self.from_outside = from_outside
 
 
 def describe(status: int | None) -> str:
@@ -111,6 +117,7 @@ class Child:
         self._status = status
         self._ended: int | None = None
         self.closed = False  # by :meth:`kill`
+        self._ended_here = False  # whether this process has sent it a signal
         self._ending = threading.Lock()
         self._most_bytes = self._most_processes = 0
         self._memory_kills = _memory_kills()
@@ -172,10 +179,12 @@ class Child:
             yield
         except (ChannelClosed, ChannelGarbage) as error:
             status = self.wait(_DEATH_SECONDS if isinstance(error, ChannelClosed) else _END_SECONDS)
-            killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-            if killed and _memory_kills() > self._memory_kills:
-                raise ChildDied(f"{describe(status)}: the system's memory ran out", for_memory=True) from error
-            raise ChildDied(describe(status)) from error
+            number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
+            outside = not self._ended_here and (number in _FROM_OUTSIDE or (status is None and self.has_ended()))
+            if number == signal.SIGKILL and _memory_kills() > self._memory_kills:
+                how = f"{describe(status)}: the system's memory ran out"
+                raise ChildDied(how, for_memory=True, from_outside=outside) from error
+            raise ChildDied(describe(status), from_outside=outside) from error
 
     def has_ended(self) -> bool:
         """Whether the process, or the one that keeps it, is gone."""
@@ -192,6 +201,7 @@ class Child:
     def terminate(self) -> None:
         """Ask the process to end; another thread may be waiting for its answer."""
         if not self.closed:
+            self._ended_here = True
             with suppress(ProcessLookupError):  # it has just ended
                 signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
 
@@ -211,6 +221,7 @@ class Child:
                 os.close(self._status)
 
     def _end(self) -> bool:
+        self._ended_here = True
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 signal.pidfd_send_signal(self._pidfd, number)
