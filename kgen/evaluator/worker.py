@@ -30,6 +30,7 @@ from kgen.evaluator.runtime import driver, sandbox
 from kgen.evaluator.runtime.arena import (Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span,
                                           tensors)
 from kgen.evaluator.runtime.channel import Channel
+from kgen.evaluator.runtime.fences import Fences
 from kgen.evaluator.runtime.members import BUFFERS, PARAMETERS, saved, unsaved
 from kgen.problem import Problem, load
 
@@ -85,10 +86,12 @@ class Subject:
         self.last: Any = None  # the latest output
         self.frees = False  # whether memory of timed calls is freed between them
         self.holds_outputs = False  # whether large outputs of both runs are held: a foreign file may use the first's memory
+        self.behind = ""  # memory that the runs of a validation wrote and must not
         self.second: Any = None  # the second run in validation, where the oracle's memory holds one at a time
         self.key = 0  # the source of the latest timed call's contents
         self.guards: list[Guard] = []  # of the buffers
         self.flush_buffer: torch.Tensor | None = None
+        self.fences = Fences("cuda" if self.cuda else "cpu")  # behind what forward allocates in validation
         self.output: Arena  # the oracle's memory, from loading on
         self.generators: list[torch.Generator] = []
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory in the problem's own output too
@@ -199,6 +202,7 @@ class Subject:
 
     def _run_twice(self, pristine: list[Any], request: dict[str, Any]) -> dict[str, Any]:
         guards: list[Guard] = []
+        self.behind = ""
         inputs = self._guarded_inputs(pristine, guards)
         self._set_weights(request["change"])
         first, state = self._forward(inputs, request)
@@ -210,7 +214,7 @@ class Subject:
             first, state = self.output.read(reply["first"], self.device)
         self._set_weights(request["change"])
         second, later = self._forward(inputs, request, seeded=not request.get("go_on"))
-        reply["mutated"] = _beside(guards) or reply["mutated"] or self._mutated(inputs, pristine)
+        reply["mutated"] = _beside(guards) or self.behind or reply["mutated"] or self._mutated(inputs, pristine)
         reply["alias"] = reply["alias"] or self._alias(second, inputs) or self._reused(first, second)
         same = _bitwise([first, state], [second, later])
         if not same:
@@ -258,9 +262,10 @@ class Subject:
         self._poison(request["sizes"])
         if seeded:
             self._seed(request["rng"])
-        with _no_grad():
+        with _no_grad(), self.fences:
             output = self.call_model(*inputs)
         self._wait()
+        self.behind = self.behind or ("" if self.fences.is_whole() else "memory behind an output or a workspace")
         return output, self._state()
 
     def _seed(self, number: int) -> None:

@@ -9,6 +9,14 @@ from kgen.evaluator.protocol import Accuracy, Limits, Status
 from kgen.evaluator.timing.measure import LEAST_BLOCKS
 
 TERM = "row[c] = expf(row[c] - largest);"
+BEHIND = Status.MUTATED_INPUT, "memory behind an output or a workspace"
+
+
+def writes_behind(tensor, size, after="return y"):
+    """A file that makes a ``tensor`` of its own, and writes one byte behind its ``size`` bytes."""
+    return plain(f"import ctypes\nown = {tensor}\nctypes.memset(own.data_ptr() + {size}, 0, 1)\n{after}")
+
+
 #: Name: (source, status, words in the reason).
 WRONG = {
     "raises": (plain("raise ValueError('no')"), Status.RUNTIME_ERROR, "ValueError: no"),
@@ -29,6 +37,14 @@ WRONG = {
                                Status.WRONG_VALUES, ""),
     "writes beyond its input": (plain("x.as_strided((1,), (1,), x.numel() + x.storage_offset()).fill_(1)\nreturn y"),
                                 Status.MUTATED_INPUT, "memory beside an input"),
+    "writes beyond its output": (writes_behind("x.new_empty(y.shape)", "4 * y.numel()", "return own.copy_(y)"), *BEHIND),
+    "writes beyond an output like another": (
+        writes_behind("torch.empty_like(y.t())", "4 * y.numel()", "return own.t().copy_(y)"), *BEHIND),
+    "writes beyond a workspace that is gone": (
+        writes_behind("torch.zeros(3, dtype=torch.int64)", 24, "del own\nreturn y"), *BEHIND),
+    "writes beyond a workspace that it keeps": (
+        writes_behind("self.kept if self.kept is not None else x.new_empty(65)", "260 + 260 * (self.kept is None)",
+                      "self.kept = own\nreturn y"), *BEHIND),
     "same output twice": (plain("if self.kept is None or self.kept.shape != y.shape:\n    self.kept = y.clone()\n"
                                 "self.kept.copy_(y)\nreturn self.kept"), Status.ALIASED_OUTPUT, "earlier"),
     "stale fold": (plain("if self.kept is None:\n    self.kept = self.linear.weight.detach().clone()\n"
@@ -66,6 +82,17 @@ def test_a_right_own_candidate_is_ok_and_timed(judge):
     evaluation = judge(render())
     assert evaluation.status is Status.OK, evaluation.reason
     assert len(evaluation.timing.blocks) == 5 and len({row.case for row in evaluation.errors}) == 12
+
+
+@pytest.mark.parametrize("body", [
+    "own = torch.empty(4)\nown.resize_(8).fill_(0)\nreturn y",
+    "own = x.new_empty(2 * y.numel())[:y.numel()].view(y.shape)\nreturn own.copy_(y)",
+    "assert torch.zeros(5).sum() == 0 and torch.empty(0, 3).numel() == 0 and torch.zeros_like(y).sum() == 0\nreturn y",
+    "own = torch.empty(2, 3, 4, 5, memory_format=torch.channels_last)\nassert own.stride() == (60, 1, 15, 3)\nreturn y",
+], ids=["made larger", "a part of its memory", "zeros and nothing", "channels last"])
+def test_own_memory_may_be_used_in_any_way(judge, body):
+    evaluation = judge(plain(body))
+    assert evaluation.status is Status.OK, evaluation.reason
 
 
 def test_an_own_candidate_that_is_slow_at_random_is_still_ok(judge):

@@ -171,6 +171,14 @@ def test_an_unwritten_element_is_found(judge):
     assert judge(body=body).status is Status.WRONG_VALUES
 
 
+def test_an_element_written_beyond_an_output_is_found(judge):
+    beyond = KERNEL.replace("return (int)", "cudaMemsetAsync(x + rows * columns, 0, 4, (cudaStream_t)stream);\n    return (int)")
+    body = "y = self.linear(x)\nreturn self.tail(torch.empty_like(y).copy_(y))"
+    assert judge(body=body).status is Status.OK
+    evaluation = judge(kernel=beyond, body=body)
+    assert evaluation.status is Status.MUTATED_INPUT and "memory behind an output" in evaluation.reason
+
+
 @EXHAUSTIVE
 def test_tf32_is_found(judge):
     body = ("torch.backends.cuda.matmul.allow_tf32 = True\ny = self.linear(x)\n"
