@@ -3,13 +3,14 @@
     python benchmarks/kernelbench_check.py KernelBench/level1 KernelBench/level2 [--record kernelbench] [--only REGEX]
 
 Each winner of the record is rendered again from its plan and parameters, and judged in a process of its own. The
-protocol is written anew: seed 42 before each construction, five trials whose seeds come from it, absolute and relative
-differences to eager PyTorch of 1e-4, and CUDA events around calls behind a flush of the cache. Inputs are drawn on the
-device, and integers stay integers.
+protocol is written anew. It has seed 42 before each construction, and five trials whose seeds come from it. It allows
+absolute and relative differences of 1e-4 to eager PyTorch. CUDA events around calls behind a flush of the cache time
+them. Inputs are drawn on the device, and integers stay integers.
 
-A refusal has its reason: PyTorch's own second run differs by as much (dropout draws its masks again), PyTorch in TF32
-differs by as much from PyTorch in float32, or PyTorch errs by more than the winner against float64. Without such a
-reason it is ``refused``. KernelBench's events have the host's time in them: ``host us`` is that of one call.
+A refusal has a reason where PyTorch's own second run differs by as much, since dropout draws its masks again. It has one
+where PyTorch in TF32 differs by as much from PyTorch in float32. It has one where PyTorch errs by more than the winner
+against float64. Any other is ``refused``. KernelBench's events have the host's time in them: ``host us`` is that of one
+call.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ class Accuracy(StrEnum):
     @property
     def stored_as(self) -> "tuple[Accuracy, ...]":
         """The classes that results in this class may be stored in, the preferred one first. Where no operator can use
-        TF32, as on the CPU, ``pytorch`` and ``tf32`` are ``fp32``."""
-        return (self, Accuracy.FP32) if self in (Accuracy.PYTORCH, Accuracy.TF32) else (self,)
+        TF32, as on the CPU, ``pytorch`` is ``fp32``."""
+        return (self, Accuracy.FP32) if self is Accuracy.PYTORCH else (self,)
 
 
 class Phase(StrEnum):
