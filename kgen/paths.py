@@ -58,9 +58,10 @@ def write_candidate(candidate: str, source: str) -> Path:
 
 
 def read_log(log: str) -> str | None:
-    """The text of a log file that the database names; ``None`` for a file that is not on this machine."""
-    file = Path(log)
-    return file.read_text(encoding="utf-8", errors="replace") if log and file.is_file() else None
+    """The text of a log file that the database names; ``None`` for a file that is not here, below kgen's own folder."""
+    file = Path(log).resolve()
+    is_own = bool(log) and file.is_relative_to((home() / "logs").resolve())
+    return file.read_text(encoding="utf-8", errors="replace") if is_own and file.is_file() else None
 
 
 def bug_report(sweep: str, text: str) -> Path:

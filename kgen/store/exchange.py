@@ -10,8 +10,9 @@ import hashlib
 import json
 import zlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -22,7 +23,7 @@ import kgen
 from kgen.errors import InputError
 from kgen.evaluator.protocol import Accuracy, Depth, Environment, Phase, Status
 from kgen.problem import Problem
-from kgen.store import attempts, codec, models, rows, selection
+from kgen.store import attempts, codec, imported_values, models, rows, selection
 from kgen.store.database import Database, insertion
 from kgen.store.migrations import renamed
 from kgen.store.selection import Selection
@@ -57,7 +58,7 @@ def export(
         yield codec.dumps({"kgen_history": FORMAT, "kgen": kgen.__version__, "exported_at": _text(rows.now())})
         for table, query in _exported(connection, name, among):
             for row in connection.execute(query, execution_options={"yield_per": _BATCH}):
-                yield _line(table, {key: _out(value) for key, value in row._mapping.items()})
+                yield _line(table, {key: _out(key, value) for key, value in row._mapping.items()})
                 counts[table] += 1
         yield codec.dumps({"end": counts.total()})
 
@@ -107,7 +108,9 @@ def _checksum(row: Row) -> str:
     return f"{zlib.crc32(codec.canonical(row).encode()):08x}"
 
 
-def _out(value: Any) -> Any:
+def _out(name: str, value: Any) -> Any:
+    if name == "reason":  # an older kgen stored the words of a compiler as they were
+        return imported_values.without_control_characters(value)
     return _text(value) if isinstance(value, datetime) else value
 
 
@@ -208,7 +211,7 @@ class _Reader:
     def _check_header(self, first: Mapping[str, Any] | None) -> None:
         self.number = max(1, self.number)
         version = (first or {}).get("kgen_history")
-        if not isinstance(version, int):
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise self._wrong("is not the beginning of a history: `kgen export-history` writes them")
         if version > FORMAT:
             raise self._wrong(f"is format {version}, written by a newer kgen: this one knows {FORMAT}")
@@ -226,6 +229,7 @@ class _Reader:
             unknown = row.keys() - read.keys()
             if unknown:
                 raise ValueError(f"{table.name} has no column {min(unknown)!r}")
+            imported_values.check(table.name, read)
             _CHECKS.get(table.name, _anything)(read)
         except (ValueError, TypeError, OverflowError) as error:
             raise self._wrong(str(error)) from error
@@ -256,15 +260,13 @@ def _value(column: Column[Any], row: Row) -> Any:
             raise ValueError(f"{column.table.name}.{column.name} cannot be null")
         return None
     if isinstance(column.type, models.UtcDateTime):
-        return datetime.fromisoformat(value)
+        return datetime.fromisoformat(value).astimezone(timezone.utc)
     wanted = _python_type(column)
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not (is_whole if wanted is int else isinstance(value, wanted) or (wanted is float and is_whole)):
         raise ValueError(f"{column.table.name}.{column.name} is {wanted.__name__}, not {value!r}")
     if wanted is int and abs(value) > _LARGEST:
         raise ValueError(f"{column.table.name}.{column.name} is too large: {value}")
-    if wanted is str:
-        value.encode()  # half of a surrogate pair is no text
     return value
 
 
@@ -310,20 +312,25 @@ def _check_evaluation(row: Row) -> None:
     Status(row["status"])
     if row["phase"] is not None:
         Phase(row["phase"])
-    codec.errors_from_json(row["errors"])
-    codec.build_from_json(row["build"])
+    figures = (asdict(error).values() for error in codec.errors_from_json(row["errors"]))
+    if any(isinstance(figure, float) and figure < 0 for figure in chain(*figures)):
+        raise ValueError("evaluation.errors has a figure below zero")
+    imported_values.check_numbers("evaluation.seconds", row["seconds"].values())
+    imported_values.check_log("evaluation.log", row["log"])
+    if (build := codec.build_from_json(row["build"])) is not None:
+        imported_values.check_number("evaluation.build.seconds", build.seconds)
+        imported_values.check_log("evaluation.build.log", build.log)
 
 
 def _check_trial(row: Row) -> None:
     Status(row["status"])
+    imported_values.check_numbers("trial.baselines", (row["baselines"] or {}).values(), above_zero=True)
 
 
 def _check_timing(row: Row) -> None:
     Accuracy(row["accuracy"])
     Depth(row["depth"])
-    for burst in row["bursts"]:
-        for sample in burst:
-            float(sample)
+    imported_values.check_bursts(row["bursts"])
 
 
 def _check_attempt(row: Row) -> None:

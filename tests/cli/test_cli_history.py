@@ -58,9 +58,16 @@ def test_show_source_is_the_text_alone(won: Filled) -> None:
     assert kgen("show", candidate("winner").id, "--source").out == "winner"
 
 
-def test_show_log_is_that_of_the_build_where_the_other_is_gone(won: Filled, folder: Path) -> None:
-    (folder / "logs").mkdir()
-    (folder / "logs" / "build.log").write_text("a warning")
+@pytest.fixture
+def logs(kgen_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the logs that the samples name."""
+    monkeypatch.chdir(kgen_home)
+    (kgen_home / "logs").mkdir()
+    return kgen_home / "logs"
+
+
+def test_show_log_is_that_of_the_build_where_the_other_is_gone(won: Filled, logs: Path) -> None:
+    (logs / "build.log").write_text("a warning")
     assert kgen("show", candidate("winner").id, "--log").out == "a warning\n"
 
 
@@ -69,9 +76,8 @@ def test_log_that_is_not_here_is_named(won: Filled) -> None:
     assert (answer.code, answer.err) == (2, "kgen: logs/1.log: the log file is not here\n")
 
 
-def test_show_log_is_the_log_file(won: Filled, folder: Path) -> None:
-    (folder / "logs").mkdir()
-    (folder / "logs" / "1.log").write_text("all of it")
+def test_show_log_is_the_log_file(won: Filled, logs: Path) -> None:
+    (logs / "1.log").write_text("all of it")
     assert kgen("show", candidate("winner").id, "--log").out == "all of it\n"
 
 
@@ -80,9 +86,8 @@ def test_show_candidate_draws_the_plan_with_its_kernels(won: Filled) -> None:
     assert re.search(r"linear +library\s+gelu +─ k0 \w+: block=128", out)
 
 
-def test_show_candidate_has_the_source_the_build_log_and_the_interval(won: Filled, folder: Path) -> None:
-    (folder / "logs").mkdir()
-    (folder / "logs" / "build.log").write_text("\n".join(f"line {number} {'x' * 300}" for number in range(50)))
+def test_show_candidate_has_the_source_the_build_log_and_the_interval(won: Filled, logs: Path) -> None:
+    (logs / "build.log").write_text("\n".join(f"line {number} {'x' * 300}" for number in range(50)))
     out = kgen("show", candidate("winner").id).out
     assert re.search(r"^winner$", out, re.MULTILINE)
     assert "1.25 ms [1.25, 1.25]" in out
