@@ -26,7 +26,7 @@ from kgen.evaluator.protocol import (
 )
 from kgen.paths import db_url
 from kgen.problem import Problem
-from kgen.store import codec, holder, models, rows, schema
+from kgen.store import codec, holder, integrity, models, rows, schema
 from kgen.store.connections import Connections
 from kgen.store.rows import StoredEvaluation
 
@@ -54,11 +54,13 @@ class Database:
 
         An older database is migrated. A missing one is made; without ``create`` it raises
         :class:`~kgen.errors.NotFoundError`. ``notice`` receives one line when kgen waits for another process. Raises
-        :class:`~kgen.errors.DatabaseVersionError` for a database written by a newer kgen.
+        :class:`~kgen.errors.DatabaseVersionError` for a database written by a newer kgen, and
+        :class:`~kgen.errors.DatabaseError` for one in which rows are missing.
         """
         connections = Connections(db_url(url), notice, create)
         try:
             schema.ensure(connections, create)
+            integrity.check(connections, integrity.OPEN_SECONDS)
         except BaseException:
             connections.close()
             raise

@@ -23,7 +23,7 @@ import kgen
 from kgen.errors import InputError
 from kgen.evaluator.protocol import Accuracy, Depth, Environment, Phase, Status
 from kgen.problem import Problem
-from kgen.store import attempts, codec, imported_values, models, rows, selection
+from kgen.store import attempts, codec, imported_values, integrity, models, rows, selection
 from kgen.store.database import Database, insertion
 from kgen.store.migrations import renamed
 from kgen.store.selection import Selection
@@ -54,6 +54,7 @@ def export(
     ``counts`` is increased by the rows of each table.
     """
     counts = Counter() if counts is None else counts
+    integrity.check(database.connections)  # a line that names a missing row is refused by an import
     with database.connections.read() as connection:
         yield codec.dumps({"kgen_history": FORMAT, "kgen": kgen.__version__, "exported_at": _text(rows.now())})
         for table, query in _exported(connection, name, among):

@@ -60,7 +60,9 @@ def _revision(connection: Connection, name: str) -> str | None:
         if tables.get_table_names():
             raise DatabaseError(f"{name}: belongs to another program; name another database with --db")
         return None
-    revision: str = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar_one()
+    revision = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar()
+    if revision is None:
+        raise DatabaseError(f"{name}: the database is damaged: {VERSION_TABLE} is empty; restore a copy")
     if revision not in REVISIONS:
         found = f"revision {revision}, this one knows {HEAD}"
         raise DatabaseVersionError(f"{name}: written by a newer kgen ({found}): update kgen")
