@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Mapping, Sequence
 
@@ -10,7 +11,7 @@ import click
 from kgen.cli.group import NO_SUCCESS, main, say
 from kgen.cli.listing import Listing, listing_options
 from kgen.cli.options import ACCURACIES, open_database, problem_options
-from kgen.errors import InputError, KgenError, NotFoundError
+from kgen.errors import DiskError, InputError, KgenError, NotFoundError
 
 if TYPE_CHECKING:
     from kgen.store import Database
@@ -145,7 +146,10 @@ def _show_best(database: Database, row: BestRow, listing: Listing | None) -> int
     from kgen.store import queries
     from kgen.views import plain, tables
 
-    file = write_candidate(row.trial.candidate, queries.source(database, row.trial.candidate)) if row.trial else None
+    file = None
+    if row.trial:
+        with contextlib.suppress(DiskError):  # a home that cannot be written is shown, too
+            file = write_candidate(row.trial.candidate, queries.source(database, row.trial.candidate))
     found = plain.best(row, file)
     if listing:
         listing.answer(found, lambda console: tables.best(console, row, file), rows=[found])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import signal
 import sys
@@ -14,7 +16,7 @@ from typing import Any, Iterator, Sequence
 import click
 
 import kgen
-from kgen.errors import KgenError
+from kgen.errors import InputError, KgenError
 
 NO_SUCCESS = 1  #: exit code: the work ran, and the answer is no
 INTERRUPTED = 130  #: exit code: Ctrl-C
@@ -33,9 +35,11 @@ class Commands(click.Group):
 
     def _exit_code(self, args: Sequence[str] | None, **extra: Any) -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
+        _open_streams()
         # torch warns at its import where NumPy is not installed; kgen does not need it.
         warnings.filterwarnings("ignore", "Failed to initialize NumPy")
         try:
+            _check_names(sys.argv[1:] if args is None else args)
             with _interrupts_heard():
                 code = super().main(args, standalone_mode=False, **extra)
             sys.stdout.flush()
@@ -57,6 +61,34 @@ class Commands(click.Group):
         except Exception:
             traceback.print_exc()
             return say("this is a bug in kgen: please report it, with the lines above", 70)
+
+
+def _open_streams() -> None:
+    """Give closed standard streams a file that reads and keeps nothing: no other file must get their numbers.
+
+    Characters that the terminal's encoding lacks are printed as escapes.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _check_names(arguments: Sequence[str]) -> None:
+    """Raise :class:`InputError` for a name that is not UTF-8. The database and JSON could not hold it."""
+    variables = ((f"{name} ", os.environ.get(name, "")) for name in ("KGEN_HOME", "KGEN_DB"))
+    with contextlib.suppress(FileNotFoundError):  # the folder is gone
+        variables = (*variables, ("the folder ", os.getcwd()))
+    for what, text in (*(("", argument) for argument in arguments), *variables):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{what}{text!r}: is not UTF-8: name it in UTF-8") from None
 
 
 @contextmanager

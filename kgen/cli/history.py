@@ -12,7 +12,7 @@ from kgen.candidate import SHORT
 from kgen.cli.group import main
 from kgen.cli.listing import SWEEPS, Listing, listing_options
 from kgen.cli.options import open_database
-from kgen.errors import NotFoundError
+from kgen.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from kgen.store import Database
@@ -150,6 +150,16 @@ def compare(a: str, b: str, listing: Listing) -> None:
     listing.answer(value, lambda console: tables.comparisons(console, *names, compared), rows=rows)
 
 
+def _from_stdin() -> str:
+    """The text of standard input. Raises :class:`InputError` for bytes that are not UTF-8."""
+    try:
+        text = sys.stdin.read()
+        text.encode()  # some locales read other bytes as surrogates
+    except UnicodeError:
+        raise InputError("standard input is not UTF-8 text") from None
+    return text
+
+
 @main.command()
 @click.argument("query", required=False)
 @click.option("--schema", is_flag=True, help="Print the meaning of all tables and columns instead.")
@@ -168,7 +178,7 @@ def sql(query: str | None, schema: bool, listing: Listing) -> None:
         return
     if query is None:
         raise click.UsageError("name a QUERY, or --schema", click.get_current_context())
-    text = sys.stdin.read() if query == "-" else query
+    text = _from_stdin() if query == "-" else query
     with open_database(listing.db) as database, asking.ask(database, text) as answer:
         rows = list(islice(answer.rows, listing.limit))
     found = [dict(zip(answer.columns, row, strict=True)) for row in rows]

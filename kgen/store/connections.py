@@ -7,6 +7,7 @@ after ``WAIT_SECONDS``. On PostgreSQL writers wait for single rows, with the sam
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import threading
@@ -14,6 +15,7 @@ import time
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Callable, Iterator
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
@@ -42,6 +44,8 @@ class Connections:
         self.url = self.engine.url.render_as_string(hide_password=False)
         #: The database in messages: a path, or a URL without its password.
         self.name = (self.engine.url.database or "memory") if self.is_sqlite else shown(self.url)
+        if self.is_sqlite and is_read_only(Path(self.name)):
+            self.engine = _engine(f"sqlite:///{address(Path(self.name))}&uri=true")
         self._notice = notice or (lambda line: None)
         self._together = threading.local()  # the connection of an open :meth:`together`
         if self.is_sqlite:
@@ -183,6 +187,18 @@ _MEANINGS: dict[int | str | None, tuple[type[KgenError], str]] = {
 }
 
 
+def is_read_only(path: Path) -> bool:
+    """Whether an SQLite file lies in a folder where its companions cannot be made."""
+    return path.exists() and not os.access(path.resolve().parent, os.W_OK)
+
+
+def address(path: Path) -> str:
+    """The URI of an SQLite file, to read it. In a read-only folder nobody changes it, unless a log lies beside it."""
+    log = path.resolve().with_name(f"{path.resolve().name}-wal")
+    unchanging = is_read_only(path) and not (log.exists() and log.stat().st_size)
+    return f"file:{quote(str(path.resolve()))}?mode=ro{'&immutable=1' if unchanging else ''}"
+
+
 def shown(url: str) -> str:
     """A database's URL without its password, for messages."""
     try:
@@ -207,7 +223,8 @@ def _engine(url: str) -> Engine:
         remedy = "pip install 'kgen[postgresql]'" if "psycopg" in str(error.name) else f"pip install {error.name}"
         raise DatabaseError(f"{shown(url)}: needs the Python module {error.name!r}: {remedy}") from error
     if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _on_sqlite_connect)
+        reads = parsed.query.get("mode") == "ro"
+        event.listen(engine, "connect", _on_sqlite_connect_to_read if reads else _on_sqlite_connect)
         event.listen(engine, "begin", _on_sqlite_begin)
     else:
         event.listen(engine, "begin", _on_postgresql_begin)
@@ -231,6 +248,10 @@ def _on_sqlite_connect(connection: sqlite3.Connection, record: object) -> None:
     # Asks first, because turning WAL on takes a lock, and fails without waiting.
     if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _on_sqlite_connect_to_read(connection: sqlite3.Connection, record: object) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
 
 

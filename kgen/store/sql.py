@@ -11,7 +11,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator
-from urllib.parse import quote
 
 import kgen
 from kgen.errors import InputError
@@ -69,8 +68,7 @@ def columns() -> list[dict[str, str]]:
 
 @contextmanager
 def _sqlite(opened: connections.Connections, query: str) -> Iterator[Answer]:
-    address = f"file:{quote(str(Path(opened.name).resolve()))}?mode=ro"
-    with closing(sqlite3.connect(address, uri=True, timeout=connections.WAIT_SECONDS)) as connection:
+    with closing(sqlite3.connect(connections.address(Path(opened.name)), uri=True, timeout=connections.WAIT_SECONDS)) as connection:
         connection.execute("PRAGMA query_only = ON")
         connection.set_authorizer(_authorize)
         yield _answer(cursor := connection.execute(query), cursor)
