@@ -36,6 +36,7 @@ REWRITTEN = (
     "kgen/events.py",
     "kgen/hardware.py",
     "kgen/inlining.py",
+    "kgen/interrupted.py",
     "kgen/machine.py",
     "kgen/occupancy.py",
     "kgen/paths.py",

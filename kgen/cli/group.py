@@ -11,15 +11,19 @@ import threading
 import traceback
 import warnings
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Iterator, Sequence
 
 import click
 
 import kgen
 from kgen.errors import InputError, KgenError
+from kgen.interrupted import EXIT_CODE, leave
 
 NO_SUCCESS = 1  #: exit code: the work ran, and the answer is no
-INTERRUPTED = 130  #: exit code: Ctrl-C
+INTERRUPTED = EXIT_CODE  #: exit code: Ctrl-C
+#: Ends of files in whose functions an exception may be lost, or end in an abort of C++.
+_LOSING = ("<frozen importlib._bootstrap>", "torch/export/_trace.py")
 _AGAIN_SECONDS = 0.1  #: delay before a lost interrupt is sent again; on a busy machine 0.01 comes before the hook ends
 
 
@@ -93,8 +97,15 @@ def _check_names(arguments: Sequence[str]) -> None:
 
 @contextmanager
 def _interrupts_heard() -> Iterator[None]:
-    """Send an interrupt again that Python ignored. Python ignores every exception in a finalizer."""
+    """Send an interrupt again that Python ignored: it ignores every exception in a finalizer. End at once where torch
+    would lose an exception, or abort."""
     before = sys.unraisablehook
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if _loses_exceptions(frame):
+            leave(number, frame)
+        raise KeyboardInterrupt
 
     def hook(ignored: sys.UnraisableHookArgs) -> None:
         if not issubclass(ignored.exc_type, KeyboardInterrupt):
@@ -104,10 +115,22 @@ def _interrupts_heard() -> Iterator[None]:
         threading.Timer(_AGAIN_SECONDS, *again).start()
 
     sys.unraisablehook = hook
+    heard = [number for number, handler in handlers.items() if handler is signal.default_int_handler]
+    for number in heard:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
         sys.unraisablehook = before
+        for number in heard:
+            signal.signal(number, handlers[number])
+
+
+def _loses_exceptions(frame: FrameType | None) -> bool:
+    """Whether ``frame`` is part of an import or an export of torch. All that was judged before is in the database."""
+    while frame is not None and not frame.f_code.co_filename.endswith(_LOSING):
+        frame = frame.f_back
+    return frame is not None
 
 
 def say(line: str, code: int) -> int:

@@ -19,8 +19,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from traceback import format_exception
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from kgen import events, paths, roofline, statistics
 from kgen.candidate import SHORT, Candidate
@@ -34,6 +35,7 @@ from kgen.statistics import Interval, median_ms, ratio_interval
 from kgen.store import Database, queries
 from kgen.tuning import attempts, precision
 from kgen.tuning.design import Design, captured
+from kgen.tuning.equal_sweeps import one_at_a_time
 from kgen.tuning.opening import OpenDevices, SweepRequest, open_devices
 from kgen.tuning.pipeline import Outcome, Pipeline, original
 from kgen.tuning.search import STRATEGIES, Point, Search, chosen
@@ -66,20 +68,26 @@ def run(
     def notice(text: str) -> None:
         on_event(events.Notice(text))
 
-    started = time.monotonic()
     if request.strategy:
         STRATEGIES[request.strategy].require()
     find_own_tools()
     keep_bytecode(paths.bytecode())
+    with Database.open(request.db, notice=notice) as database, _alone(request, database, notice):
+        return _run(request, database, on_event, open_devices)
+
+
+def _run(
+    request: SweepRequest, database: Database, on_event: events.Listener, open_devices: OpenDevices
+) -> events.Finished:
+    started = time.monotonic()
     on_event(events.Step("starting the evaluator, capturing the graph"))
     with (
-        Database.open(request.db, notice=notice) as database,
         _recorded(database, request),
         open_devices(request, on_event, started) as devices,
     ):
         design = designed(request.problem, devices)
         if devices.first.hardware.device_type == "cpu" and (lacking := lacks_instructions(design.problem.dtype)):
-            notice(lacking)
+            on_event(events.Notice(lacking))
         request = replace(request, accuracy=devices.first.accuracy)  # as it is stored
         return _Sweep(request, database, devices, design, on_event, started).run()
 
@@ -115,6 +123,22 @@ def arguments(request: SweepRequest, device: str, strategy: str | None) -> dict[
         "seed": request.seed,
         "baselines": request.baselines,
     }
+
+
+def _alone(request: SweepRequest, database: Database, notice: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Keeps an equal sweep of this machine waiting. A fresh sweep judges everything itself, so that none waits for it."""
+    if request.fresh:
+        return contextlib.nullcontext()
+    problem = request.problem
+    device = attempts.device_names(request.device)
+    what = {
+        "database": database.url if "://" in database.name else str(Path(database.name).resolve()),
+        "problem": problem.source,
+        "mode": problem.asked_mode,
+        "accuracy": str(request.accuracy),
+        **arguments(request, device, request.strategy),
+    }
+    return one_at_a_time(what, notice)
 
 
 def _recorded(database: Database, request: SweepRequest) -> AbstractContextManager[None]:

@@ -88,6 +88,7 @@ class Fences(TorchDispatchMode):
         size = _storage(like).nbytes()
         if not size or like.layout != torch.strided:
             return func(*args, **kwargs)
+        self._make_room(size)
         memory = _empty(size + _BYTES, dtype=torch.uint8, device=_device(args, kwargs))
         _fill(memory, _BYTE)  # all of it: an element that nobody writes shows
         if (fill := _FILLS[func]) is not None:
@@ -108,12 +109,16 @@ class Fences(TorchDispatchMode):
             return False
         return self._device_type != "cuda" or not _capturing()  # a captured graph would fill it in each timed call
 
-    def _hold(self, fence: _Fence) -> None:
-        """Keep the memory until the end of the block. Memory that only fences use is let go where it is much."""
-        if self._held > _MOST_HELD:
-            self._look(fence for fence in self._fences if fence.is_unused)
-            self._fences = [fence for fence in self._fences if not fence.is_unused]
+    def _make_room(self, size: int) -> None:
+        """Let memory go that only fences use, before ``size`` bytes more, where it is much: the candidate has let it go."""
+        if self._held + size > _MOST_HELD:
+            unused = [fence for fence in self._fences if fence.is_unused]
+            self._look(unused)
+            self._fences = [fence for fence in self._fences if not any(fence is other for other in unused)]
             self._held = 0  # the rest is the candidate's own
+
+    def _hold(self, fence: _Fence) -> None:
+        """Keep the memory until the end of the block."""
         self._fences.append(fence)
         self._held += fence.memory.numel()
 
