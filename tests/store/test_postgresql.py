@@ -178,5 +178,5 @@ def test_command_answers_from_postgresql(filled: Filled, url: str, command: list
     filled.database.add_timings(filled.sweep, filled.environment.id, Accuracy.FP32, [timing("eager", (3.0,))])
     filled.database.finish_sweep(filled.sweep, "finished", 61.0, winner.id)
     named = {"SWEEP": filled.sweep, "CANDIDATE": winner.id, "ENVIRONMENT": filled.environment.id}
-    result = CliRunner().invoke(main, [*(named.get(word, word) for word in command), "--db", url])
+    result = CliRunner().invoke(main, [*(named.get(word, word) for word in command), "--db", url], env={"COLUMNS": "160"})
     assert (result.exit_code, answer in result.stdout) == (0, True), result.output

@@ -84,7 +84,7 @@ extern "C" void convolve(const float* x, const float* weight, float* y, float* s
                         if (k / length == 1) continue;  // the low term of w is 0: float16 is float32 here
                         const int2 entry = table_entry(residue, k / CHUNK);
                         if ((window.y & entry.y) != entry.y) continue;
-                        const float taken = of[(window.x + entry.x + group * CHUNKS) * CHUNK + k % CHUNK];
+                        const float taken = of[(window.x + entry.x + group * CHUNKS) * BESIDE * CHUNK + k % CHUNK];
                         sum += taken * weight_at(residue, weight, group, row, k % length);
                     }
                     y[(static_cast<long long>(image) * GROUPS + group) * CHANNELS_OUT * OUT_PIXELS + channel * OUT_PIXELS + column] = sum;
@@ -110,6 +110,8 @@ def _host_text(text: str, pixels: int, width: int) -> str:
     else:
         body += "static int first_of(const int side) { return SIDES[side].first; }\n"
     body += f"constexpr int WIDTH = {width};\n"
+    # Both terms of a chunk of x beside each other: the low ones are 0, too.
+    body += "constexpr int PRODUCTS = 1, BESIDE = 2;\n" if "ENTRIES" in body else "constexpr int BESIDE = 1;\n"
     return _SHIM + body.replace("#pragma unroll", "//") + f"constexpr int OUT_PIXELS = {pixels};\n" + _DRIVER
 
 

@@ -124,7 +124,7 @@ def test_file_judged_twice_has_two_evaluations_and_two_logs(right: Judged) -> No
 def test_history_tells_files_from_sweeps(right: Judged) -> None:
     rows = right.home.typed("history", "--json").json
     assert [(row["kind"], row["arguments"]["file"], row["right"]) for row in rows] == [("eval", "file.py", 1)] * 2
-    assert f"file.py on {PROBLEM}" in right.home.typed("history").out.replace("\n", " ")
+    assert f"file.py on {PROBLEM}" in right.home.typed("history", COLUMNS="160").out.replace("\n", " ")
 
 
 def test_show_tells_of_the_candidate_its_evaluations_and_its_source(right: Judged) -> None:
