@@ -85,15 +85,16 @@ def _rows_of_folder(
     from kgen.problem_set import read_set
     from kgen.store import queries
 
+    wanted = Accuracy(accuracy) if accuracy else None
     found: list[tuple[BestRow, Path]] = []
     for member in read_set([folder], overrides, mode, dtype):
+        if member.problem is None:
+            continue
         try:
-            chosen = lookup.find(database, str(member.path), overrides, mode, dtype).id if member.problem else None
+            chosen = lookup.find(database, str(member.path), overrides, mode, dtype)
         except NotFoundError:
-            chosen = None
-        wanted = Accuracy(accuracy) if accuracy else None
-        ids = [chosen] if chosen else []
-        rows = queries.best(database, problem_ids=ids, accuracy=wanted, among=listing.among) if chosen else []
+            continue
+        rows = queries.best(database, problem_ids=[chosen.id], accuracy=wanted, among=listing.among)
         found += [(row, member.path) for row in rows[:1]]
     if not found:
         raise NotFoundError(f"no problem in {folder} was swept with these options, into {database.name}: `kgen sweep {folder}` does it")

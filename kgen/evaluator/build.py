@@ -32,7 +32,8 @@ from kgen.errors import DiskError, ToolchainError
 from kgen.evaluator.protocol import TRIES, BuildReport, KernelResources, Limits
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
-from kgen.evaluator.runtime.locks import DeviceLock, held
+from kgen.evaluator.runtime.file_locks import held
+from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.process import ChildDied, Server
 from kgen.machine import cxx
 

@@ -466,14 +466,14 @@ class Evaluator:
             try:
                 server.wait()  # others may time meanwhile
                 with self._lock.working():
-                    if self._oracle is None or self._preparing is not threading.current_thread():
+                    if self._is_over():
                         return False
                     self._compile_seconds(name)  # before a process starts in vain
                     self._step(_PREPARING.get(name, f"preparing the {name} baseline"))
                     self._runners[name] = self._prepare_baseline(name, server)
                 break
             except (Failure, EvaluatorError) as error:
-                if self._oracle is None or self._closing.is_set():
+                if self._is_over():
                     return False
                 died = getattr(error, "status", Status.CRASHED) in (Status.CRASHED, Status.OUT_OF_MEMORY)
                 if not died or attempt + 1 == _ATTEMPTS:

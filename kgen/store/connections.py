@@ -248,7 +248,7 @@ def _on_sqlite_connect(connection: sqlite3.Connection, record: object) -> None:
     # Asks first, because turning WAL on takes a lock, and fails without waiting.
     if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA foreign_keys = ON")
+    _on_sqlite_connect_to_read(connection, record)
 
 
 def _on_sqlite_connect_to_read(connection: sqlite3.Connection, record: object) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import time
-from contextlib import contextmanager, suppress
+import threading
+from contextlib import ExitStack, contextmanager
 from typing import Any, Callable, Iterator
 
 from kgen import paths
 from kgen.errors import DiskError
+from kgen.evaluator.runtime.file_locks import held
 from kgen.store import codec
 
 _POLL_SECONDS = 0.1
@@ -24,26 +25,17 @@ def one_at_a_time(what: dict[str, Any], notice: Callable[[str], None]) -> Iterat
     """
     name = hashlib.sha256(codec.canonical(what).encode()).hexdigest()[:16]
     file = paths.home() / "locks" / f"sweep-{name}.lock"
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise DiskError(f"{file}: cannot be opened: {error.strerror or error}") from error
-    try:
-        if not _is_taken(fd):
-            holder = os.pread(fd, 20, 0).decode(errors="replace").strip() or "?"
-            notice(f"an equal sweep runs already (process {holder}): waiting for its end, to take its results over")
-            while not _is_taken(fd):
-                time.sleep(_POLL_SECONDS)
+
+    def tell() -> None:
+        holder = file.read_text(errors="replace").strip() or "?"
+        notice(f"an equal sweep runs already (process {holder}): waiting for its end, to take its results over")
+
+    with ExitStack() as lock:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            waiting = held(file, fcntl.LOCK_EX, threading.Event(), tell, every=_POLL_SECONDS, after=0.0)
+            fd = lock.enter_context(waiting)
+        except OSError as error:
+            raise DiskError(f"{file}: cannot be opened: {error.strerror or error}") from error
         os.pwrite(fd, b"%20d" % os.getpid(), 0)
         yield
-    finally:
-        os.close(fd)
-
-
-def _is_taken(fd: int) -> bool:
-    """Take the lock if it is free."""
-    with suppress(BlockingIOError):
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False

@@ -9,9 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from kgen import events
 from kgen.views import text
-from kgen.views.progress import Tally, Watch
-
-_COLUMNS = 100  #: of a line
+from kgen.views.progress import LINE, Tally, Watch
 
 
 class SuiteLive(Watch):
@@ -99,7 +97,7 @@ class SuiteLive(Watch):
         self._bar.advance(self._tasks[0])
         self._bar.update(self._tasks[0], line=verdicts)
         line = f"[{event.number}/{event.problems}] {event.problem}: {_ended(event)}"
-        self._console.print(text.cut(line, _COLUMNS), soft_wrap=True)  # `kgen scores` has the reason whole
+        self._console.print(text.cut(line, LINE), soft_wrap=True)  # `kgen scores` has the reason whole
 
 
 def _ended(event: events.ProblemEnded) -> str:

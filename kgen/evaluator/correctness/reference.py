@@ -15,7 +15,7 @@ from kgen.evaluator.correctness.distributions import HALF
 from kgen.evaluator.correctness.tolerance import epsilon_of
 from kgen.evaluator.protocol import TF32_LEAST
 from kgen.evaluator.runtime.arena import map_tensors, same_bits, tensors
-from kgen.evaluator.runtime.members import unsaved
+from kgen.evaluator.runtime.members import TABLES, unsaved
 from kgen.problem import LoadedProblem
 
 State = Mapping[str, torch.Tensor]
@@ -37,7 +37,6 @@ _NORMS = frozenset({
 })
 #: Operators that multiply their last two arguments.
 _PRODUCTS = cudnn.MATMULS | {aten.mul.Tensor}
-_TABLES = frozenset(("_parameters", "_buffers", "_modules"))  # of a module
 _CONTAINERS = (torch.Tensor, list, tuple, dict)
 TF32_EPSILON = 2.0**-11  #: relative; half a unit in the last of TF32's ten bits
 _PARTS = {"cpu": 1 << 17, "cuda": 1 << 25}  #: elements that are rounded at once; on a CPU, they fit into its cache
@@ -380,7 +379,7 @@ def _attributes(model: torch.nn.Module) -> list[tuple[dict[str, Any], dict[str, 
     found = []
     for module in model.modules():
         own = vars(module)
-        kept = {k: v for k, v in own.items() if k not in _TABLES}
+        kept = {k: v for k, v in own.items() if k not in TABLES}
         buffers = {k: v for k, v in module._buffers.items() if k in module._non_persistent_buffers_set}
         found += [(own, kept), *([(module._buffers, buffers)] if buffers else [])]
     return found
@@ -414,6 +413,6 @@ def _to_double(model: torch.nn.Module) -> torch.nn.Module:
     known: dict[int, Any] = {}  # modules may share a value, and write into it
     for module in double.modules():
         for name, value in list(vars(module).items()):
-            if type(value) in _CONTAINERS and tensors(value) and name not in _TABLES:
+            if type(value) in _CONTAINERS and tensors(value) and name not in TABLES:
                 setattr(module, name, known.setdefault(id(value), map_tensors(value, _doubled)))
     return double

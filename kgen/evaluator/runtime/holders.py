@@ -5,7 +5,6 @@ device, and is empty otherwise.
 """
 
 import atexit
-import fcntl
 import os
 import shlex
 import sys
@@ -16,8 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Iterator
 
+from kgen.evaluator.runtime.file_locks import MOST_BYTES, own_file, texts_of_living
+
+_SUFFIX = ".holder"
 _COMMAND_CHARACTERS = 40
-_MOST_BYTES = 1 << 10  #: of a text
 _own: dict[tuple[int, Path], "Holder"] = {}  # by process, since a fork has another one's
 _making = threading.Lock()
 
@@ -26,9 +27,8 @@ class Holder:
     """The file of this process for the device whose lock files begin with ``stem``."""
 
     def __init__(self, stem: Path) -> None:
-        path = Path(f"{stem}.{uuid.uuid4().hex}.holder")
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        path = Path(f"{stem}.{uuid.uuid4().hex}{_SUFFIX}")
+        self._fd = own_file(path)
         atexit.register(path.unlink, missing_ok=True)
         self._count, self._changing = 0, threading.Lock()
 
@@ -48,7 +48,7 @@ class Holder:
                 os.ftruncate(self._fd, 0)
             elif self._count == change:
                 since = time.strftime("%H:%M:%S")
-                os.pwrite(self._fd, f"process {os.getpid()} since {since}: {_command()}".encode()[:_MOST_BYTES], 0)
+                os.pwrite(self._fd, f"process {os.getpid()} since {since}: {_command()}".encode()[:MOST_BYTES], 0)
 
 
 def holder(stem: Path) -> Holder:
@@ -61,27 +61,12 @@ def holder(stem: Path) -> Holder:
 
 
 def others(stem: Path) -> list[str]:
-    """The texts of other processes that hold the device. The files of processes that have ended are removed."""
-    found = []
-    for path in stem.parent.glob(f"{stem.name}.*.holder"):
-        with suppress(OSError):
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                if _is_free(fd):
-                    path.unlink(missing_ok=True)
-                elif text := os.pread(fd, _MOST_BYTES, 0).decode(errors="replace"):
-                    found.append(text)
-            finally:
-                os.close(fd)
+    """The texts of other processes that hold the device."""
+    found: list[str] = []
+    with suppress(OSError):
+        found = texts_of_living(stem, _SUFFIX)
     own = f"process {os.getpid()} "
-    return sorted(text for text in found if not text.startswith(own))
-
-
-def _is_free(fd: int) -> bool:
-    with suppress(BlockingIOError):
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return True
-    return False
+    return sorted(text for text in found if text and not text.startswith(own))
 
 
 def _command() -> str:

@@ -16,22 +16,21 @@ import os
 import re
 import tempfile
 import threading
-import time
 import uuid
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Callable, ContextManager, Iterator
 
 from kgen.errors import DiskError, EvaluatorError
+from kgen.evaluator.runtime.file_locks import held, own_file, texts_of_living, wait
 from kgen.evaluator.runtime.holders import holder, others
 
 Notice = Callable[[str], None]
 
-_POLL_SECONDS = {fcntl.LOCK_EX: 0.002, fcntl.LOCK_SH: 0.01}  #: between attempts; timings go first
 _TURN_SECONDS = 0.1  #: between looks whether to give up
 _LOOK_SECONDS = 0.2  #: between looks whether there is memory
-_NOTICE_SECONDS = 10.0  #: of waiting for a device, before a notice says so
-_MEMORY_NOTICE_SECONDS = 1.0  #: the same for its memory
+_MEMORY_NOTICE_SECONDS = 1.0  #: of waiting for memory, before a notice says so
+_SHARE = ".share"  #: suffix of a file that holds the bytes of a share
 _KEY_CHARACTERS = 13  #: of a device's key in a notice; enough to tell the GPUs of a machine apart
 _AT_ONCE = threading.Event()  #: stops who would have to wait
 _AT_ONCE.set()
@@ -45,42 +44,6 @@ def _stem(key: str, folder: Path | None) -> Path:
     except OSError as error:
         raise DiskError(f"{folder}: the folder for locks cannot be made: {error}") from error
     return folder / re.sub(r"[^A-Za-z0-9.-]+", "_", key)
-
-
-def _wait(
-    ready: Callable[[], bool], every: float, stop: threading.Event, name: str, notice: Callable[[], None] | None = None,
-    after: float = _NOTICE_SECONDS,
-) -> None:
-    """Wait until ``ready``, which is asked again ``every`` so many seconds. Waiting for a lock would keep interrupts
-    away. ``notice`` is called once, ``after`` so many seconds. Raises :class:`EvaluatorError`, which names ``name``,
-    when ``stop`` is set meanwhile."""
-    started = time.monotonic()
-    while not ready():
-        if notice and time.monotonic() - started > after:
-            notice()
-            notice = None
-        if stop.wait(every):
-            raise EvaluatorError(f"{name}: not waited for any more")
-
-
-@contextmanager
-def held(path: Path, how: int, stop: threading.Event, notice: Callable[[], None] | None = None) -> Iterator[int]:
-    """Hold the file lock at ``path``, whose descriptor it yields. ``notice`` is called once after some seconds. Raises
-    :class:`EvaluatorError` when ``stop`` is set meanwhile."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        _wait(lambda: _is_locked(fd, how), _POLL_SECONDS[how], stop, path.name, notice)
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _is_locked(fd: int, how: int) -> bool:
-    """Take a lock if it is free."""
-    with suppress(BlockingIOError):
-        fcntl.flock(fd, how | fcntl.LOCK_NB)
-        return True
-    return False
 
 
 class DeviceLock:
@@ -103,7 +66,7 @@ class DeviceLock:
     def working(self) -> Iterator[None]:
         """Hold the right to do work that would disturb a timing."""
         with self._changed:
-            _wait(lambda: self._changed.wait_for(lambda: not self._timings, _TURN_SECONDS), 0.0, self._stop, self.key)
+            wait(lambda: self._changed.wait_for(lambda: not self._timings, _TURN_SECONDS), 0.0, self._stop, self.key)
         with ExitStack() as work:
             with self._held(self._gate, fcntl.LOCK_SH):
                 work.enter_context(self._held(self._work, fcntl.LOCK_SH))
@@ -116,7 +79,7 @@ class DeviceLock:
         self._count(1)
         with ExitStack() as ends:
             ends.callback(self._count, -1)
-            _wait(lambda: self._turn.acquire(timeout=_TURN_SECONDS), 0.0, self._stop, self.key)
+            wait(lambda: self._turn.acquire(timeout=_TURN_SECONDS), 0.0, self._stop, self.key)
             ends.callback(self._turn.release)
             with self._held(self._gate, fcntl.LOCK_EX), self._held(self._work, fcntl.LOCK_EX), holder(self._stem).holds():
                 yield
@@ -147,7 +110,7 @@ class MemoryShare:
         self._stop = stop
         self._notice = notice
         self._stem = _stem(key, folder)
-        self._path = Path(f"{self._stem}.{uuid.uuid4().hex}.share")
+        self._path = Path(f"{self._stem}.{uuid.uuid4().hex}{_SHARE}")
         self._fd: int | None = None  # of the file once there is one
         self._size = 0
 
@@ -156,11 +119,10 @@ class MemoryShare:
         holds a share. Raises :class:`EvaluatorError` when ``stop`` is set meanwhile, by default the process's."""
         stop = stop or self._stop
         with held(Path(f"{self._stem}.turn.lock"), fcntl.LOCK_EX, stop):
-            _wait(lambda: (others := self._taken() - self._size) == 0 or others + size <= self._total, _LOOK_SECONDS, stop,
+            wait(lambda: (others := self._taken() - self._size) == 0 or others + size <= self._total, _LOOK_SECONDS, stop,
                   f"the memory of {self._key}", lambda: self._tell(size), _MEMORY_NOTICE_SECONDS)
             if self._fd is None:  # in the turn, so that nobody takes it for a file that was left behind
-                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                fcntl.flock(self._fd, fcntl.LOCK_EX)
+                self._fd = own_file(self._path)
             self._set(size)
 
     def grows(self, size: int) -> bool:
@@ -184,19 +146,8 @@ class MemoryShare:
         self._notice(f"waiting for {wanted} GiB of {self._key}: others hold {taken} of {total}")
 
     def _taken(self) -> int:
-        """The bytes of all shares whose holders live. The files of others are removed."""
-        total = 0
-        for path in self._stem.parent.glob(f"{self._stem.name}.*.share"):
-            with suppress(FileNotFoundError):
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    if _is_locked(fd, fcntl.LOCK_SH):
-                        path.unlink(missing_ok=True)  # its holder is gone
-                    else:
-                        total += int(os.pread(fd, 20, 0) or 0)
-                finally:
-                    os.close(fd)
-        return total
+        """The bytes of all shares whose holders live."""
+        return sum(int(text or 0) for text in texts_of_living(self._stem, _SHARE))
 
     def close(self) -> None:
         if self._fd is not None:

@@ -12,7 +12,7 @@ from kgen.evaluator.runtime.arena import is_tensor, leaves
 
 PARAMETERS, BUFFERS = "_parameters", "_buffers"  #: the dicts of a module
 _MODULES = "_modules"
-_TABLES = frozenset((PARAMETERS, BUFFERS, _MODULES))
+TABLES = frozenset((PARAMETERS, BUFFERS, _MODULES))  #: the names of these dicts
 _NOT_SAVED = "_non_persistent_buffers_set"
 _get, _items = dict.get, dict.items  # a subclass may show other items
 #: TorchScript's modules have these in place of such dicts.
@@ -37,7 +37,7 @@ def unsaved(module: Any) -> dict[str, torch.Tensor]:
         names = _get(own, _NOT_SAVED, ())
         found |= {prefix + k: v for k, v in _entries(own, BUFFERS) if k in names and _is_dense(v)}
         for key, value in _items(own):
-            if key not in _TABLES:
+            if key not in TABLES:
                 found |= {f"{prefix}{key}{path}": leaf for path, leaf in leaves(value) if _is_dense(leaf)}
     return found
 
