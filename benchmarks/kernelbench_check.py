@@ -1,6 +1,6 @@
 """Checks recorded winners by KernelBench's published evaluation protocol, and adds its answer to their rows.
 
-    python benchmarks/kernelbench_check.py KernelBench/level1 KernelBench/level2 [--record kernelbench] [--only REGEX]
+    python benchmarks/kernelbench_check.py KernelBench/level1 KernelBench/level2 [--record kernelbench] [--only REGEX] [--new]
 
 Each winner of the record is rendered again from its plan and parameters, and judged in a process of its own. The
 protocol is written anew. It has seed 42 before each construction, and five trials whose seeds come from it. It allows
@@ -203,7 +203,7 @@ def check_one(file: Path, plan: str, params: str, lock: Path) -> dict[str, Cell]
 
 def check(file: Path, row: dict[str, Cell], lock: Path) -> dict[str, Cell]:
     """``row`` with KernelBench's answer."""
-    if row["verdict"] not in ("faster", "same", "slower") or not row["ms"]:
+    if row["verdict"] not in ("faster", "same", "slower") or not row["ms"] or "params" not in row:  # rows of earlier commits
         return row
     words = [sys.executable, __file__, "--one", str(file), str(row["plan"]), str(row["params"] or ""), str(lock)]
     with tempfile.TemporaryDirectory() as folder:
@@ -226,6 +226,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("paths", nargs="+", type=Path, help="problem files, or folders of them")
     parser.add_argument("--record", default=NAME, metavar="NAME", help="name of the record")
     parser.add_argument("--only", default="", help="regular expression over the problems' names")
+    parser.add_argument("--new", action="store_true", help="leave out rows that have an answer")
     parser.add_argument("--at-once", type=int, default=max(1, len(os.sched_getaffinity(0)) - 2), help="problems that are built beside each other")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no check after so many seconds")
     options = parser.parse_args(words)
@@ -234,7 +235,7 @@ def main(words: Sequence[str]) -> None:
     until = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.at_once) as pool:
         lock = Path(folder) / "device"
-        keys = [key for key in files if key in rows]
+        keys = [key for key in files if key in rows and not (options.new and rows[key].get("KernelBench"))]
 
         def one(key: tuple[Any, Any]) -> dict[str, Cell] | None:
             return check(files[key], rows[key], lock) if time.monotonic() < until else None
