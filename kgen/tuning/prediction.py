@@ -166,8 +166,22 @@ class Predictor:
         return self._known[id(plan)][1]
 
     def order(self, found: Sequence[FusionPlan], control: FusionPlan) -> list[FusionPlan]:
-        """Plans in the order to try them: :data:`kgen.compiler.fusion.Order`. Those of too many kernels are left out."""
-        return in_order([plan for plan in found if len(plan.kernels) <= MOST_KERNELS], control, self.ms, self.main)
+        """Plans in the order to try them: :data:`kgen.compiler.fusion.Order`. Those of too many kernels are left out.
+
+        Where the library multiplies in TF32 and kernels must not, the best plan with the library's product comes second.
+        """
+        few = [plan for plan in found if len(plan.kernels) <= MOST_KERNELS]
+        ordered = in_order(few, control, self.ms, self.main)
+        beside = min((plan for plan in few if plan.kernels and self._keeps_tf32(plan)), key=self.ms, default=None)
+        if beside is None or beside is ordered[0]:
+            return ordered
+        first, *rest = (plan for plan in ordered if plan is not beside)
+        return [first, beside, *rest]
+
+    def _keeps_tf32(self, plan: FusionPlan) -> bool:
+        """Whether the library multiplies in TF32 where a kernel of the plan would need several products."""
+        nodes = (plan.graph.node(step.node) for step in plan.steps if isinstance(step, Library))
+        return any(self._in_tf32(node) and self._products(plan.graph, node) > 1 for node in nodes)
 
     def main(self, plan: FusionPlan) -> frozenset[str]:
         """The labels of the steps that take more than :data:`MAIN_PART` of the plan's time, launches aside."""
