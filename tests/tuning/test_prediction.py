@@ -198,6 +198,14 @@ def test_plans_come_in_the_order_of_their_predicted_times() -> None:
     assert times == sorted(times) and len(times) > 4
 
 
+@pytest.mark.parametrize(("tf32", "products", "second"), [(True, 3, True), (True, 1, False), (False, 3, False)])
+def test_librarys_tf32_comes_second_where_kernels_need_three_products(tf32: bool, products: int, second: bool) -> None:
+    found = captured("return F.max_pool2d(self.conv(x).tanh(), 2)", "torch.empty(512, 64, 32, 32, device='meta')", "self.conv = nn.Conv2d(64, 128, 5)")
+    found = replace(found, nodes=tuple(replace(n, tf32=tf32, products=products) if "conv" in n.op else n for n in found.nodes))
+    ordered = plans(found, TEMPLATES, h200().order)
+    assert ordered[1].kernels and ordered[1].name.startswith("conv2d(library)") is second
+
+
 @pytest.mark.parametrize(("most", "left"), [(2, {0, 2}), (1, {0})])
 def test_plans_of_too_many_kernels_are_left_out(monkeypatch: pytest.MonkeyPatch, most: int, left: set[int]) -> None:
     monkeypatch.setattr(prediction, "MOST_KERNELS", most)
