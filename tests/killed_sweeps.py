@@ -2,6 +2,9 @@
 
 Each sweep runs in a process of its own, forked from this one, which has everything loaded. It writes a line to
 ``FOLDER/begun`` when a candidate is about to be judged, and to ``FOLDER/told`` when it tells of a judged one.
+
+Then two equal sweeps run at once, in ``FOLDER/equal``. The last lines tell of them: the process of the first one, the
+notice of the second one, and how each ended.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from kgen.problem import load, read_problem
 from kgen.tuning import sweep
 
 BUDGET = 75
+EQUAL_BUDGET = 12  # of the two equal sweeps
 DEVICES = 3
 #: A sweep is killed after so many verdicts, at most, and so many seconds more, at most; one of four sooner.
 MOST_VERDICTS, LONGEST = 1, 0.03
@@ -42,6 +46,19 @@ def main(folder: Path, kills: int) -> None:
         kill(folder, request, verdicts, generator.uniform(0.0, LONGEST))
     process, _ = start(folder, request)
     print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+    print(*run_equal(folder / "equal", replace(request, budget=EQUAL_BUDGET)), sep="\n")
+
+
+def run_equal(folder: Path, request: sweep.SweepRequest) -> list[object]:
+    """Run two equal sweeps. The first one goes on when the second one has told that it waits."""
+    folder.mkdir()
+    os.environ["KGEN_HOME"] = str(folder / "runs")
+    first, _ = start(folder, request, halts=True)
+    os.waitpid(first, os.WUNTRACED)
+    second, news = start(folder, request)
+    notice = news.readline().strip()
+    os.kill(first, signal.SIGCONT)
+    return [first, notice, *(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in (first, second))]
 
 
 def kill(folder: Path, request: sweep.SweepRequest, verdicts: int | None, seconds: float) -> None:
@@ -56,14 +73,17 @@ def kill(folder: Path, request: sweep.SweepRequest, verdicts: int | None, second
     news.close()
 
 
-def start(folder: Path, request: sweep.SweepRequest) -> tuple[int, TextIO]:
-    """A process that sweeps, and what it tells: a line when it begins, and one for each verdict."""
+def start(folder: Path, request: sweep.SweepRequest, halts: bool = False) -> tuple[int, TextIO]:
+    """A process that sweeps, and what it tells: a line when it begins, and one for each verdict and notice.
+
+    One that ``halts`` stops itself when it has begun.
+    """
     read, write = os.pipe()
     process = os.fork()
     if process == 0:
         code = 1
         try:
-            code = sweep_once(folder, request, os.fdopen(write, "w", buffering=1))
+            code = sweep_once(folder, request, os.fdopen(write, "w", buffering=1), halts)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -73,7 +93,7 @@ def start(folder: Path, request: sweep.SweepRequest) -> tuple[int, TextIO]:
     return process, os.fdopen(read)
 
 
-def sweep_once(folder: Path, request: sweep.SweepRequest, news: TextIO) -> int:
+def sweep_once(folder: Path, request: sweep.SweepRequest, news: TextIO, halts: bool) -> int:
     begun, told = (open(folder / name, "a", buffering=1) for name in ("begun", "told"))
 
     def judge(number: int) -> CheapJudge:
@@ -88,8 +108,10 @@ def sweep_once(folder: Path, request: sweep.SweepRequest, news: TextIO) -> int:
     def tell(event: events.Event) -> None:
         if isinstance(event, events.Evaluated):
             print(event.candidate.id, file=told)
-        if isinstance(event, events.Evaluated | events.Started):
-            print(file=news)
+        if isinstance(event, events.Evaluated | events.Started | events.Notice):
+            print(event.text if isinstance(event, events.Notice) else "", file=news)
+        if halts and isinstance(event, events.Started):
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     finished = sweep.run(request, tell, lambda *_: DevicePool([judge(number) for number in range(DEVICES)]))
     return 0 if finished.state == "finished" else 1

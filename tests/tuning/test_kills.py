@@ -21,11 +21,15 @@ KILLS = 24
 
 @dataclass(frozen=True)
 class Killed:
-    """A sweep that was killed many times: the candidates that it began and told of, in that order."""
+    """A sweep that was killed many times: the candidates that it began and told of, in that order.
+
+    ``equal`` are the lines that tell of two equal sweeps at once.
+    """
 
     home: Home
     begun: list[str]
     told: list[str]
+    equal: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +38,10 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     home = Home(tmp_path_factory.mktemp("killed"))
     script = str(Path(__file__).parents[1] / "killed_sweeps.py")
     ended = wait(home.popen([sys.executable, script, str(home.folder), str(KILLS)], PYTHONPATH=str(ROOT)))
-    assert (ended.code, ended.out) == (0, "0\n"), ended.err
+    last, *equal = ended.out.splitlines()
+    assert (ended.code, last) == (0, "0"), ended.err
     begun, told = ((home.folder / name).read_text().split() for name in ("begun", "told"))
-    return Killed(home, begun, told)
+    return Killed(home, begun, told, equal)
 
 
 def test_one_sweep_goes_on_after_each_kill_to_its_end(killed: Killed) -> None:
@@ -63,6 +68,16 @@ def test_candidate_is_judged_again_only_where_a_kill_cut_it_off(killed: Killed) 
 def test_database_is_whole(killed: Killed) -> None:
     assert killed.home.ask("PRAGMA integrity_check") == [("ok",)]
     assert killed.home.ask("PRAGMA foreign_key_check") == []
+
+
+def test_second_of_two_equal_sweeps_waits_and_judges_nothing_again(killed: Killed) -> None:
+    home = Home(killed.home.folder / "equal")
+    first, notice, *codes = killed.equal
+    assert notice.startswith(f"an equal sweep runs already (process {first})") and codes == ["0", "0"]
+    counted = home.ask("SELECT candidate_id, count(*) FROM evaluation GROUP BY 1")
+    assert [count for _, count in counted] == [1] * killed_sweeps.EQUAL_BUDGET
+    assert home.ask("SELECT state FROM sweep") == [("finished",), ("finished",)]
+    assert home.ask("SELECT count(*) FROM trial WHERE taken_over") == [(killed_sweeps.EQUAL_BUDGET,)]
 
 
 # Real sweeps: compilers, workers, and all that they start -------------------------------------------------------

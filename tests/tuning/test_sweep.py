@@ -94,19 +94,6 @@ def test_no_process_outlives_a_sweep(swept: tuple[Home, Ended]) -> None:
     assert swept[0].strays() == []
 
 
-def test_second_of_two_equal_sweeps_waits_and_judges_nothing_again(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    command = (*SHORT_SWEEP, "--budget", "3", "--json")
-    first = home.start_brief(*command)
-    wait_for_event(first, "evaluated")
-    second = wait(home.start_brief(*command))
-    assert wait(first).code in (0, 1) and second.code in (0, 1)
-    [told] = [event["text"] for event in second.events if "equal sweep" in event.get("text", "")]
-    assert f"process {first.pid}" in told
-    assert {count for _, count in home.ask("SELECT candidate_id, count(*) FROM evaluation GROUP BY 1")} == {1}
-    assert home.ask("SELECT state FROM sweep") == [("finished",), ("finished",)]
-
-
 # A sweep without success, and one that is refused ----------------------------------------------------------------
 
 
