@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
-import gc
 import hashlib
 import linecache
 import operator
@@ -227,7 +226,7 @@ def sizes(source: str) -> dict[str, Any]:
 
 def load(problem: Problem) -> LoadedProblem:
     """Execute the problem's file as a module of its own."""
-    name = _module_name(problem)
+    name = f"kgen_problem_{problem.source_hash[:16]}"
     module = types.ModuleType(name)
     module.__file__ = problem.path
     # The text executed differs from the file where constants were replaced: linecache is given what was executed.
@@ -237,16 +236,6 @@ def load(problem: Problem) -> LoadedProblem:
     code = compile(problem.source, filename, "exec")
     _call(problem, "the file", lambda: exec(code, module.__dict__))
     return LoadedProblem(problem, module)
-
-
-def forget(problem: Problem) -> None:
-    """Free what executing the problem's file made: a suite has hundreds of them, with tensors of any size."""
-    sys.modules.pop(_module_name(problem), None)
-    gc.collect()
-
-
-def _module_name(problem: Problem) -> str:
-    return f"kgen_problem_{problem.source_hash[:16]}"
 
 
 def resolve_mode(loaded: LoadedProblem, model: "torch.nn.Module") -> LoadedProblem:

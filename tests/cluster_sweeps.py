@@ -13,7 +13,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 from judges import CheapBuilder, CheapDesign, CheapJudge, number_of
 
@@ -25,7 +24,7 @@ from kgen.cluster.fleet import opened
 from kgen.cluster.host import Asked, Built, Library
 from kgen.evaluator.pool import DeviceEvaluator
 from kgen.evaluator.protocol import BuildReport
-from kgen.problem import LoadedProblem, read_problem
+from kgen.problem import read_problem
 from kgen.tuning import sweep
 
 DEVICES = 2
@@ -70,8 +69,7 @@ PROBLEM = replace(read_problem("linear_gelu_softmax"), mode="train")
 
 def main(address: str, budget: int, file: Path) -> int:
     graphs = pickle.loads(file.read_bytes())
-    sweep.load = lambda problem: LoadedProblem(problem, ModuleType("problem"))
-    sweep.captured, sweep.Design, host.build = lambda loaded: graphs, CheapDesign, build
+    sweep.capture_apart, sweep.Design, host.build = lambda problem, *_, **__: (problem, graphs), CheapDesign, build
     with opened(address, "cpu", print) as (_, fleet):
         request = sweep.SweepRequest(PROBLEM, device=fleet.device, budget=budget, jobs=2, strategy="random")
 

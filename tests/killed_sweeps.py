@@ -25,6 +25,7 @@ from kgen import events
 from kgen.evaluator.pool import DevicePool
 from kgen.problem import load, read_problem
 from kgen.tuning import sweep
+from kgen.tuning.design import captured
 
 BUDGET = 75
 EQUAL_BUDGET = 12  # of the two equal sweeps
@@ -36,10 +37,10 @@ MOST_VERDICTS, LONGEST = 1, 0.03
 def main(folder: Path, kills: int) -> None:
     problem = replace(read_problem("linear_gelu_softmax"), mode="train")
     request = sweep.SweepRequest(problem, budget=BUDGET, jobs=2)
-    graphs = sweep.captured(load(problem))
+    graphs = captured(load(problem))
     design = CheapDesign(problem, graphs, CheapJudge(problem).hardware)
     design.options  # worked out once, for all of them
-    sweep.captured, sweep.Design = lambda loaded: graphs, lambda *_: design
+    sweep.capture_apart, sweep.Design = lambda problem, *_, **__: (problem, graphs), lambda *_: design
     generator = random.Random(5)
     for number in range(kills):
         verdicts = generator.randint(0, MOST_VERDICTS) if number % 4 else None

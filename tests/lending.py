@@ -17,8 +17,8 @@ class Lender:
 
     def lend(self, evaluator: Evaluator) -> Evaluator:
         """``evaluator``, which has not started, with the server that all share."""
-        self._server = self._server or evaluator._server
-        evaluator._server = evaluator._compilers = _Lent(self._server)
+        self._server = self._server or evaluator.server
+        evaluator.server = evaluator._compilers = _Lent(self._server)
         return evaluator
 
     def close(self) -> None:
@@ -32,7 +32,7 @@ class _Lent(Server):
     """A server that its evaluator neither starts nor ends."""
 
     def __init__(self, server: Server) -> None:
-        self._lent = server
+        self._lent, self.home = server, server.home
 
     def start(self) -> None:
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 from typing import Mapping
@@ -35,13 +36,18 @@ def plan(problem: str, overrides: Mapping[str, str], mode: str | None, dtype: st
 
     asked = read_problem(problem, overrides, mode, dtype)  # before the slow imports
     keep_bytecode(paths.bytecode())
-    gc.disable()  # many small objects of torch and of the graph, none of them garbage before the end
+    gc.disable()  # many small objects of the graph, none of them garbage before the end
 
-    from kgen.tuning.plan import plan as planned
+    from kgen.evaluator.runtime.process import Server
+
+    with contextlib.closing(Server(paths.home(), {}, first=["kgen.compiler.capture"])) as server:
+        server.start()
+        from kgen.tuning.plan import plan as planned  # while torch is loaded
+
+        found = planned(asked, arch, server)
     from kgen.views import plan as view
     from kgen.views.console import console
 
-    found = planned(asked, arch)
     if as_json:
         click.echo(json.dumps(view.plain(found), indent=2))
     else:

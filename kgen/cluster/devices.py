@@ -25,6 +25,7 @@ from kgen.cluster.host import Asked, MakeEvaluator, Ready
 from kgen.errors import DeviceError, DiskError, EvaluatorError
 from kgen.evaluator.pool import DeviceLost, DevicePool
 from kgen.evaluator.protocol import BuildReport, Evaluation, Health, Timing
+from kgen.evaluator.runtime.process import Server
 from kgen.tuning.sweep import OpenDevices, SweepRequest
 from kgen.tuning.time_budget import COMPILE_PART
 
@@ -297,7 +298,7 @@ class ClusterPool(DevicePool):
         jobs = min(_MOST_JOBS, int(sum(node.cpus for node in fleet.building())))
         self._left = threading.Event()
         notice = lambda text: self._left.is_set() or on_event(events.Notice(text))  # noqa: E731
-        super().__init__(devices, elastic=True, name=fleet.device, jobs=jobs, notice=notice)
+        super().__init__(devices, elastic=True, name=fleet.device, jobs=jobs, notice=notice, server=Server(paths.home(), {}))
         self._on_event = on_event
 
     def __enter__(self) -> "ClusterPool":

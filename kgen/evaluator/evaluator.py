@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
 
 from kgen.candidate import SHORT, Candidate, Trust
-from kgen.errors import DeviceError, DiskError, EvaluatorError
+from kgen.errors import DeviceError, DiskError, EvaluatorError, ProblemError
 from kgen.evaluator.build import Builder, compiler_version, copy_library, read_extension
 from kgen.evaluator.checks import Checks
 from kgen.evaluator.correctness.validate import (OWN_NUMBERS, Failure, OracleClient, OracleFailed, Validation,
@@ -41,6 +41,7 @@ from kgen.problem import Problem
 _ORACLE_SECONDS = 300.0
 _JOIN_SECONDS = 5.0
 _ATTEMPTS = 4  #: to judge a candidate, or to prepare a baseline, when processes fail
+_OWN_ENDS = 2  #: of the oracle, before the problem is at fault
 _FEWER_ROWS = 4096  #: rows; the bound for test cases is half of it after memory ran out once
 _CPU_COMPILE_SECONDS = 60.0
 _LOG_BYTES = 1 << 20
@@ -73,7 +74,7 @@ class Evaluator:
     cores from its build and its test cases.
 
     After entering, ``problem`` has its mode settled. ``environment`` says where candidates are judged,
-    ``hardware`` describes the device, ``products`` how cuDNN multiplies. ``at_once`` threads may call :meth:`evaluate`. :meth:`finals` is for one thread.
+    ``hardware`` describes the device, ``products`` how cuDNN multiplies. ``server`` forks its processes. ``at_once`` threads may call :meth:`evaluate`. :meth:`finals` is for one thread.
 
     Entering raises :class:`ProblemError` when the problem is wrong, :class:`DeviceError` when the device is missing, and
     :class:`EvaluatorError` when the evaluator's processes fail."""
@@ -125,7 +126,7 @@ class Evaluator:
         }
         modules, compiles = self._checks.modules, not set(baselines) <= {"eager"}
         later, idle = ([_FRONT_END], [COMPILER]) if compiles and not self._cuda else ([], [])
-        self._server = self._compilers = Server(self.home, environment, later=[*modules, *later], idle=idle)
+        self.server = self._compilers = Server(self.home, environment, later=[*modules, *later], idle=idle)
         if compiles and self._cuda:  # loading it takes longest, and a core is free where a GPU works
             self._compilers = Server(self.home, environment, first=[COMPILER])
         self._oracle: OracleClient | None = None
@@ -140,6 +141,7 @@ class Evaluator:
         self._left_out: list[str] = []  # test cases
         self._rows = _NO_LIMIT  # of all test cases but the problem's own
         self._life = 0  # how often the processes have ended
+        self._first_ends = 0  # how often the oracle ended while it first ran the problem
         self._found_right = False  # a candidate with a kernel of its own
         self._lock = DeviceLock("cpu", self._notice, stop=self._closing)
         self._alone: dict[str, str] = {}  # the environment in which a process sees this device alone
@@ -167,7 +169,7 @@ class Evaluator:
     def start(self) -> None:
         """Start the server and the oracle, as entering does."""
         try:
-            for server in {self._server, self._compilers}:
+            for server in {self.server, self._compilers}:
                 server.start()
             self._retried(lambda: None)
         except BaseException:
@@ -177,7 +179,7 @@ class Evaluator:
     def close(self) -> None:
         """End every process that the evaluator started. Threads that wait for one get :class:`EvaluatorError`."""
         self._closing.set()
-        for server in {self._server, self._compilers}:
+        for server in {self.server, self._compilers}:
             server.close()
         with self._lifecycle:
             self._stop()
@@ -192,7 +194,7 @@ class Evaluator:
         """A builder for this evaluator's device; on the CPU it never builds during a timing."""
         device_type = "cuda" if self._cuda else "cpu"
         lock = None if self._cuda else DeviceLock(self._lock.key, stop=self._closing)
-        return Builder(self.home, device_type, self.environment.arch, self._server, limits=self.limits, lock=lock,
+        return Builder(self.home, device_type, self.environment.arch, self.server, limits=self.limits, lock=lock,
                        stop=self._closing)
 
     def _alive(self) -> int:
@@ -205,12 +207,12 @@ class Evaluator:
     def _start(self) -> None:
         """Start the oracle, and prepare the baselines in a thread."""
         release = self._resources.callback
-        child = self._server.spawn("oracle", self._options(worker=False) | {
+        child = self.server.spawn("oracle", self._options(worker=False) | {
             "problem": self._problem_fields(), "secret": self._secret, "construction": self._construction,
             "rows": self._rows, "without": self._left_out, "seconds": self.limits.reference_seconds,
         }, self.home / "logs" / "oracle.log")
         release(child.kill)
-        self._oracle = oracle = OracleClient(child, _ORACLE_SECONDS)
+        self._oracle = oracle = OracleClient(child, _ORACLE_SECONDS, self.limits.reference_until)
         release(oracle.close)
         named, _ = oracle.ask("key")
         self._lock = DeviceLock(named["key"], self._notice, stop=self._closing)
@@ -228,7 +230,7 @@ class Evaluator:
             release(memory.close)
             memory.ask(_all_bytes(max(about["least_bytes"], self._opened.get("peak_bytes", 0))))
         with self._lock.working():
-            opened, self._fds = oracle.ask("open")
+            opened, self._fds = self._first_run(oracle)
         for fd in self._fds:
             release(os.close, fd)
         self._opened = about | opened
@@ -252,6 +254,18 @@ class Evaluator:
         self._begun.clear()
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
+
+    def _first_run(self, oracle: OracleClient) -> tuple[dict[str, Any], list[int]]:
+        """Have the oracle run the problem. Raises :class:`ProblemError` where that takes too long, or often ends its process."""
+        try:
+            return oracle.ask("open")
+        except OracleFailed as error:
+            if error.late:
+                raise ProblemError(f"{self.problem.path}: its own code did not end: {error.text}") from error
+            self._first_ends += error.died
+            if self._first_ends == (_OWN_ENDS if error.by_itself and not error.memory else _ATTEMPTS):
+                raise ProblemError(f"{self.problem.path}: its own code ended the process that ran it: {error.text}") from error
+            raise
 
     def _candidate_bytes(self) -> int:
         """Bytes of device memory that a candidate may have, by PyTorch's allocator. They are a multiple of the peak of
@@ -337,6 +351,8 @@ class Evaluator:
             except EvaluatorError as failure:
                 error = failure
                 self._recover(error, life)
+                if time.monotonic() > self.limits.reference_until:
+                    break
         raise error
 
     def _recover(self, error: EvaluatorError, life: int) -> None:
@@ -461,7 +477,7 @@ class Evaluator:
 
     def _prepare(self, name: str) -> bool:
         """Prepare a baseline, or leave it out with a notice. Returns whether to go on with others."""
-        server = self._server if name == "eager" else self._compilers
+        server = self.server if name == "eager" else self._compilers
         for attempt in range(_ATTEMPTS):
             try:
                 server.wait()  # others may time meanwhile
@@ -528,7 +544,7 @@ class Evaluator:
         while True:
             level = levels[self._level]
             with _STARTS:
-                child = self._server.spawn("candidate", options | dict(level.options), log, variables)
+                child = self.server.spawn("candidate", options | dict(level.options), log, variables)
                 worker = WorkerClient(child, scratch)
                 try:
                     missing = [part for part in worker.ready() if part not in self._missing]

@@ -21,6 +21,7 @@ from typing import Callable, Iterable, Mapping, Protocol, Sequence, TypeVar
 from kgen.candidate import Candidate
 from kgen.errors import DeviceError, EvaluatorError
 from kgen.evaluator.protocol import Accuracy, BuildReport, Environment, Evaluation, Health, LibraryProduct, Timing
+from kgen.evaluator.runtime.process import Server
 from kgen.hardware import Hardware
 from kgen.problem import Problem
 
@@ -76,13 +77,14 @@ class DevicePool:
     starts all evaluators without waiting; call :meth:`wait` before any other method. A device that raises
     :class:`DeviceLost` is started again. In an ``elastic`` pool, work begins with the first device that is ready. There,
     a device that does not start is left out with a notice. ``name`` stands for all devices, ``jobs`` builds go on at
-    once."""
+    once. ``server`` forks processes that execute the problem's code, and ends with the pool."""
 
     def __init__(
         self, evaluators: Sequence[DeviceEvaluator], *, elastic: bool = False, name: str = "", jobs: int = 0,
-        notice: Callable[[str], None] = lambda text: None,
+        notice: Callable[[str], None] = lambda text: None, server: Server | None = None,
     ) -> None:
         self.evaluators = tuple(evaluators)
+        self.server = server
         self.name = name or ",".join(evaluator.device for evaluator in self.evaluators)
         self.jobs = jobs or max(1, len(os.sched_getaffinity(0)))
         self._elastic = elastic
@@ -111,6 +113,8 @@ class DevicePool:
         """End every process and every thread; evaluations that run are given up."""
         for evaluator in self.evaluators:
             evaluator.close()
+        if self.server is not None:
+            self.server.close()
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -260,7 +260,7 @@ def captured(loaded: LoadedProblem, device_type: str = "cpu") -> Capture:
 
     Output and logs of torch's export and of forward are dropped: an error says enough, and forward runs on no values.
     """
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), _MOST_FRAMES))
+    allow_long_chains()
     logged = logging.root.manager.disable
     logging.disable()
     try:
@@ -268,6 +268,11 @@ def captured(loaded: LoadedProblem, device_type: str = "cpu") -> Capture:
             return capture(loaded, device_type)
     finally:
         logging.disable(logged)
+
+
+def allow_long_chains() -> None:
+    """Have Python follow chains of operators in a graph by recursion, to capture it and to plan it."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _MOST_FRAMES))
 
 
 def _ruled_out(plan: str, space: Space, prefix: str) -> Iterator[Rejection]:

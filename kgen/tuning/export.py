@@ -149,7 +149,7 @@ def _verified(
         return evaluator.evaluate(candidate, build, timed=timed), evaluator.environment
 
     own = opened(Trust.OWN)
-    with DevicePool([own]) as devices:
+    with DevicePool([own], server=own.server) as devices:
         if _renders_again(problem, candidate, devices):
             return judged(own, candidate, timed=False)
     with opened(Trust.FOREIGN, "eager") as evaluator:

@@ -50,23 +50,22 @@ def open_devices(request: SweepRequest, on_event: events.Listener, started: floa
     ``started`` is the start of the sweep, on the monotonic clock.
     """
     limits = time_budget.limits(request.seconds, started)
-    return DevicePool(
-        [
-            Evaluator(
-                request.problem,
-                device=device,
-                accuracy=request.accuracy,
-                home=paths.home(),
-                baselines=request.baselines,
-                notice=lambda text: on_event(events.Notice(text)),
-                step=lambda text: on_event(events.Step(text)),
-                limits=limits,
-                trust=Trust.OWN,
-                compiles_later=True,
-            )
-            for device in resolve_devices(request.device)
-        ]
-    )
+    evaluators = [
+        Evaluator(
+            request.problem,
+            device=device,
+            accuracy=request.accuracy,
+            home=paths.home(),
+            baselines=request.baselines,
+            notice=lambda text: on_event(events.Notice(text)),
+            step=lambda text: on_event(events.Step(text)),
+            limits=limits,
+            trust=Trust.OWN,
+            compiles_later=True,
+        )
+        for device in resolve_devices(request.device)
+    ]
+    return DevicePool(evaluators, server=evaluators[0].server)
 
 
 #: Makes the devices of a sweep; :func:`open_devices`.

@@ -14,12 +14,13 @@ from kgen.compiler.graph import Node, OpGraph
 from kgen.compiler.operators import is_view
 from kgen.compiler.reasons import aten_name, why_library
 from kgen.hardware import Hardware, cpu, for_arch
+from kgen.evaluator.runtime.process import Server
 from kgen.machine import gpu_arch
-from kgen.problem import Problem, load, resolve_mode, without_values
+from kgen.problem import Problem
 from kgen.roofline import Work
 from kgen.templates import templates
 from kgen.tuning import precision
-from kgen.tuning.design import captured
+from kgen.tuning.capturing import capture_apart
 from kgen.tuning.precision import Precision
 from kgen.tuning.prediction import WORTH, Prediction, Predictor
 
@@ -113,21 +114,19 @@ class Planned:
         return [aten_name(node) for mode in self.modes for node in mode.best[0].library_calls]
 
 
-def plan(problem: Problem, arch: str | None = None) -> Planned:
-    """Plan a problem on an architecture (``sm_90``, ``cpu``), by default that of this machine's GPU.
+def plan(problem: Problem, arch: str | None = None, server: Server | None = None) -> Planned:
+    """Plan a problem on an architecture (``sm_90``, ``cpu``), by default that of this machine's GPU. The problem's code
+    runs in a process that ``server`` forks; without one, in this process.
 
     PyTorch is taken with its default flags: float32 in matmuls, TF32 in convolutions where cuDNN probably uses it. Raises
     :class:`kgen.errors.DeviceError` for an unknown architecture and :class:`kgen.errors.ProblemError` where the problem
     cannot be executed or captured.
     """
     hardware = _hardware(arch)
-    loaded = load(problem)
-    if not problem.asked_mode:
-        loaded = resolve_mode(loaded, without_values(loaded.model))
-    capture = captured(loaded, hardware.device_type)
+    settled, capture = capture_apart(problem, hardware.device_type, server)
     graphs = capture.graphs[:1] if capture.same else capture.graphs
     predictor = Predictor(hardware)
-    return Planned(loaded.problem, hardware, tuple(_mode(mode, graph, predictor) for mode, graph in graphs))
+    return Planned(settled, hardware, tuple(_mode(mode, graph, predictor) for mode, graph in graphs))
 
 
 def _hardware(arch: str | None) -> Hardware:

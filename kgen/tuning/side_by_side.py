@@ -23,7 +23,6 @@ from kgen import events
 from kgen.errors import EvaluatorError, KgenError
 from kgen.evaluator.runtime.process import servers_kept
 from kgen.evaluator.runtime.sandbox import die_with_parent
-from kgen.problem import forget
 from kgen.tuning import sweep
 from kgen.tuning.sweep import SweepRequest
 
@@ -140,8 +139,6 @@ def _swept(request: SweepRequest, pipe: Connection, run: Run) -> tuple[str, Any]
         return "ended", run(request, tell)
     except Exception as error:
         return "error", error if isinstance(error, KgenError) and _travels(error) else EvaluatorError(_line(error))
-    finally:
-        forget(request.problem)
 
 
 def _travels(error: Exception) -> bool:

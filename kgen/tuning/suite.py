@@ -20,7 +20,7 @@ from typing import Any, Callable, Mapping, Protocol, Sequence
 from kgen import events
 from kgen.errors import KgenError
 from kgen.evaluator.runtime.process import servers_kept
-from kgen.problem import Problem, forget
+from kgen.problem import Problem
 from kgen.problem_set import Member
 from kgen.store import Database, attempts, codec, scores, suites
 from kgen.store.attempts import FAILED, REFUSED, Attempt
@@ -189,8 +189,6 @@ class _Suite:
             if outcome is None:
                 raise
             return outcome, str(error) if isinstance(error, KgenError) else f"{type(error).__name__}: {error}"
-        finally:
-            forget(problem)
         return (INTERRUPTED, "") if finished.state == INTERRUPTED else (SWEPT, "")
 
     def _tell(self, member: Member, event: events.Event) -> None:

@@ -17,7 +17,7 @@ from concurrent import futures
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from traceback import format_exception
@@ -25,16 +25,17 @@ from typing import Any, Callable, Iterator, Sequence
 
 from kgen import events, paths, roofline, statistics
 from kgen.candidate import SHORT, Candidate
-from kgen.errors import CaptureError, DatabaseBusyError, DatabaseError, DiskError, InputError, RenderError
+from kgen.errors import DatabaseBusyError, DatabaseError, DiskError, EvaluatorError, InputError, ProblemError, RenderError
 from kgen.evaluator.pool import DevicePool, SourceBuilder
 from kgen.evaluator.protocol import BuildReport, Evaluation, Health, Status, Timing
 from kgen.hardware import lacks_instructions
 from kgen.machine import find_own_tools, keep_bytecode
-from kgen.problem import Problem, load
+from kgen.problem import Problem
 from kgen.statistics import Interval, median_ms, ratio_interval
 from kgen.store import Database, queries
-from kgen.tuning import attempts, precision
-from kgen.tuning.design import Design, captured
+from kgen.tuning import attempts, precision, time_budget
+from kgen.tuning.capturing import capture_apart
+from kgen.tuning.design import Design
 from kgen.tuning.equal_sweeps import one_at_a_time
 from kgen.tuning.opening import OpenDevices, SweepRequest, open_devices
 from kgen.tuning.pipeline import Outcome, Pipeline, original
@@ -85,29 +86,30 @@ def _run(
         _recorded(database, request),
         open_devices(request, on_event, started) as devices,
     ):
-        design = designed(request.problem, devices)
+        design = designed(request.problem, devices, time_budget.cut_at(request.seconds, started))
         if devices.first.hardware.device_type == "cpu" and (lacking := lacks_instructions(design.problem.dtype)):
             on_event(events.Notice(lacking))
         request = replace(request, accuracy=devices.first.accuracy)  # as it is stored
         return _Sweep(request, database, devices, design, on_event, started).run()
 
 
-def designed(problem: Problem, devices: DevicePool) -> Design:
-    """All candidates of ``problem`` for the first of ``devices``. It is captured while they start.
+def designed(problem: Problem, devices: DevicePool, until: float = math.inf) -> Design:
+    """All candidates of ``problem`` for the first of ``devices``. It is captured while they start, until a time on the
+    monotonic clock.
 
     Raises :class:`kgen.errors.KgenError` for a fault of the problem or of a device.
     """
-    loaded = load(problem)
+    capture = partial(capture_apart, server=devices.server, until=until)
     try:
-        graphs = captured(loaded)
-    except CaptureError:
+        settled, graphs = capture(problem, "cpu")
+    except (ProblemError, EvaluatorError):
         devices.wait()  # raises the problem's own error, if it has one
         raise
     devices.wait()
     first = devices.first
-    # Its constructor leaves another mode than train, or it uses autocast.
-    if first.problem.modes != problem.modes or (graphs.by_device and first.hardware.device_type != "cpu"):
-        graphs = captured(replace(loaded, problem=first.problem), first.hardware.device_type)
+    # On the device, its constructor leaves another mode, or it uses autocast.
+    if first.problem.modes != settled.modes or (graphs.by_device and first.hardware.device_type != "cpu"):
+        _, graphs = capture(first.problem, first.hardware.device_type)
     graphs = precision.measured(graphs.laid_out(first.layouts), first.products)
     return Design(first.problem, graphs, first.hardware, first.accuracy)
 

@@ -106,6 +106,11 @@ class TimeBudget:
         return median(self._spent.get(phase, (0.0,)))
 
 
+def cut_at(seconds: float | None, started: float) -> float:
+    """When the parts of a sweep are cut that must end before its first candidate, on the monotonic clock."""
+    return inf if seconds is None else started + FIRST_PART * max(seconds, LEAST_CUT)
+
+
 def limits(seconds: float | None, started: float) -> Limits:
     """The limits of an evaluator for a sweep of so many ``seconds`` that ``started`` then, on the monotonic clock."""
     if seconds is None:
@@ -114,6 +119,7 @@ def limits(seconds: float | None, started: float) -> Limits:
     return Limits(
         compile_until=started + COMPILE_PART * seconds,
         judge_until=started + JUDGE_PART * cut,
-        first_until=started + FIRST_PART * cut,
+        first_until=cut_at(seconds, started),
+        reference_until=started + (LAST_PART + _GRACE) * cut,
         reference_seconds=min(Limits.reference_seconds, REFERENCE_PART * seconds),
     )

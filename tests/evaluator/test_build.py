@@ -146,7 +146,7 @@ def test_lock_of_a_killed_build_is_held_until_its_compilers_have_ended(builder, 
     (builder.directory / read_extension(source).name).mkdir()
     lock = os.open(builder.directory / f"{read_extension(source).name}.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    with evaluator._server.spawn("build", builder._options(), evaluator.home / "logs" / "held.log") as child:
+    with evaluator.server.spawn("build", builder._options(), evaluator.home / "logs" / "held.log") as child:
         child.channel.send(asdict(read_extension(source)), [lock])
         os.close(lock)  # as when the process that asked for the build is killed
         again = os.open(builder.directory / f"{read_extension(source).name}.lock", os.O_RDWR)
@@ -182,7 +182,7 @@ def test_other_compilers_architectures_environments_and_headers_have_builds_of_t
         monkeypatch.setenv("CPATH", str(tmp_path))
     else:
         header.write_text("#define OWN 2\n")
-    other = Builder(evaluator.home, "cpu", arch, evaluator._server)
+    other = Builder(evaluator.home, "cpu", arch, evaluator.server)
     assert not other.build(source).cached
 
 
@@ -193,7 +193,7 @@ def test_compiler_that_is_asked_and_named_is_the_one_that_builds(tmp_path, evalu
     for folder in tmp_path.parents[:3]:
         folder.chmod(folder.stat().st_mode | 0o055)
     monkeypatch.delenv("CXX", raising=False)
-    usual = Builder(evaluator.home, "cpu", evaluator.environment.arch, evaluator._server)
+    usual = Builder(evaluator.home, "cpu", evaluator.environment.arch, evaluator.server)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with closing(Server(evaluator.home, {})) as server:
         builder = Builder(evaluator.home, "cpu", evaluator.environment.arch, server)
@@ -232,7 +232,7 @@ def killed_compiler(tmp_path, evaluator, monkeypatch):
         monkeypatch.setenv("CXX", str(compiler))
         monkeypatch.setattr("kgen.evaluator.build._PAUSE_SECONDS", 0.0)
         monkeypatch.setattr(Builder, "_compile", counted)
-        return Builder(evaluator.home, "cpu", evaluator.environment.arch, evaluator._server)
+        return Builder(evaluator.home, "cpu", evaluator.environment.arch, evaluator.server)
 
     return make, builds
 
@@ -279,7 +279,7 @@ def test_build_that_fails_on_a_full_disk_is_no_fault_of_its_source(builder, monk
 def test_no_build_runs_during_a_timing_on_the_cpu(tmp_path, evaluator):
     """Compilers wait for a timing to end, and a timing for compilers."""
     lock = DeviceLock("device", folder=tmp_path)
-    builder = Builder(evaluator.home, "cpu", evaluator.environment.arch, evaluator._server,
+    builder = Builder(evaluator.home, "cpu", evaluator.environment.arch, evaluator.server,
                       lock=DeviceLock("device", folder=tmp_path))
     first, second = (render(kernel=KERNEL + f"\n// during {number}\n") for number in range(2))
     with ThreadPoolExecutor(2) as threads:
@@ -315,7 +315,7 @@ def test_compilers_that_run_beside_timings_give_way_to_them(tmp_path, evaluator,
 
 def test_whoever_waits_for_a_build_is_let_go_when_the_evaluator_closes(tmp_path, evaluator):
     stop = threading.Event()
-    builder = Builder(evaluator.home, "cpu", evaluator.environment.arch, evaluator._server, stop=stop,
+    builder = Builder(evaluator.home, "cpu", evaluator.environment.arch, evaluator.server, stop=stop,
                       lock=DeviceLock("device", folder=tmp_path, stop=stop))
     source = render(kernel=KERNEL + "\n// let go\n")
     with ThreadPoolExecutor(2) as threads, DeviceLock("device", folder=tmp_path).timing():

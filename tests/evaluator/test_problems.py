@@ -293,3 +293,11 @@ def test_a_loss_is_judged_over_several_inputs(on, forward, status):
 def test_flags_of_the_problems_file_reach_the_candidate(on):
     with on("import torch\ntorch.backends.cudnn.deterministic = True\n" + RELU, Accuracy.PYTORCH) as evaluator:
         assert evaluator._opened["flags"] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("end,said", [("os._exit(0)", "left with exit code 0"), ("os.kill(os.getpid(), 11)", "killed by SIGSEGV")])
+def test_a_problem_whose_forward_ends_its_process_is_refused(on, end, said):
+    """Capture, which runs forward on no values, does not see it."""
+    where = f"import os\n        isinstance(x, torch._subclasses.FakeTensor) or {end}\n        "
+    with pytest.raises(ProblemError, match=f"its own code ended the process that ran it: its process {said}"):
+        on(RELU.replace("return torch.relu(x)", f"{where}return torch.relu(x)")).__enter__()

@@ -24,7 +24,7 @@ from kgen.hardware import cpu
 from kgen.problem import load, read_problem
 from kgen.store import connections, holder
 from kgen.tuning import sweep
-from kgen.tuning.design import Design
+from kgen.tuning.design import Design, captured
 from kgen.tuning.search import Point
 
 PROBLEM_READ = read_problem(PROBLEM)
@@ -32,13 +32,13 @@ PROBLEM_READ = read_problem(PROBLEM)
 
 @pytest.fixture(scope="module")
 def graphs() -> Capture:
-    return sweep.captured(load(PROBLEM_READ))
+    return captured(load(PROBLEM_READ))
 
 
 @pytest.fixture
 def home(tmp_path: Path, graphs: Capture, monkeypatch: pytest.MonkeyPatch) -> Home:
     """Where sweeps of this process write to; what they render is cheap."""
-    monkeypatch.setattr(sweep, "captured", lambda loaded: graphs)
+    monkeypatch.setattr(sweep, "capture_apart", lambda problem, *_, **__: (problem, graphs))
     monkeypatch.setattr(sweep, "Design", CheapDesign)
     monkeypatch.setenv("KGEN_HOME", str(tmp_path / "runs"))
     return Home(tmp_path)

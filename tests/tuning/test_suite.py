@@ -45,7 +45,7 @@ def graphs() -> Capture:
 @pytest.fixture
 def home(tmp_path: Path, graphs: Capture, monkeypatch: pytest.MonkeyPatch) -> Home:
     """Where suites of this process write to; what they render is cheap."""
-    monkeypatch.setattr(sweep, "captured", lambda loaded: graphs)
+    monkeypatch.setattr(sweep, "capture_apart", lambda problem, *_, **__: (problem, graphs))
     monkeypatch.setattr(sweep, "Design", CheapDesign)
     monkeypatch.setenv("KGEN_HOME", str(tmp_path / "runs"))
     return Home(tmp_path)

@@ -773,7 +773,7 @@ class _Desk:
         do = request.pop("do")
         try:
             return getattr(self, do)(**request)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # the problem's code may call exit()
             traceback.print_exc()
             known, name = isinstance(error, KgenError), type(error).__name__
             text = str(error) if known else f"{name}: {' '.join(str(error).split())[:300]}"

@@ -14,6 +14,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
@@ -56,12 +57,19 @@ class Failure(Exception):
 
 
 class OracleFailed(EvaluatorError):
-    """The oracle failed. ``case`` is the test case that it worked on, ``memory`` whether memory ran out."""
+    """The oracle failed. ``case`` is the test case that it worked on. ``memory`` says whether memory ran out, ``late`` whether
+    it did not answer in time. ``died`` says whether its process ended, and ``by_itself`` whether no other process ended it."""
 
-    def __init__(self, text: str, case: str = "", memory: bool = False) -> None:
+    def __init__(
+        self, text: str, case: str = "", memory: bool = False, *, late: bool = False, died: bool = False, by_itself: bool = False
+    ) -> None:
         super().__init__(f"the reference failed{f' in the test case {case!r}' if case else ''}: {text}")
+        self.text = text
         self.case = case
         self.memory = memory
+        self.late = late
+        self.died = died
+        self.by_itself = by_itself
 
 
 @dataclass(frozen=True)
@@ -88,9 +96,11 @@ class CaseHandle:
 class OracleClient:
     """The parent's end of the oracle, with its test cases. Thread-safe: one request at a time."""
 
-    def __init__(self, child: Child, seconds: float) -> None:
+    def __init__(self, child: Child, seconds: float, until: float = inf) -> None:
+        """Each answer may take ``seconds``, and all of them until a time on the monotonic clock."""
         self._child = child
         self._seconds = seconds
+        self._until = until
         self._lock, self._finding = threading.Lock(), threading.Lock()
         self._failure: OracleFailed | None = None  # for good: a late answer would be taken for one to the next request
         self._cases: dict[tuple[str, str, str], CaseHandle] = {}
@@ -103,12 +113,14 @@ class OracleClient:
             if self._failure is not None:
                 raise self._failure
             try:
-                deadline = time.monotonic() + self._seconds
-                reply, got = self._child.ask({"do": do} | request, fds, deadline=deadline)
-            except (ChildDied, ChannelTimeout) as error:
-                died = isinstance(error, ChildDied)
-                text = f"its process {error}" if died else f"no answer within {self._seconds:g} s"
-                self._failure = OracleFailed(text, case, died and error.for_memory)
+                asked = time.monotonic()
+                reply, got = self._child.ask({"do": do} | request, fds, deadline=min(asked + self._seconds, self._until))
+            except ChildDied as error:
+                by_itself = not error.from_outside
+                self._failure = OracleFailed(f"its process {error}", case, error.for_memory, died=True, by_itself=by_itself)
+                raise self._failure from error
+            except ChannelTimeout as error:
+                self._failure = OracleFailed(f"no answer within {time.monotonic() - asked:.0f} s", case, late=True)
                 raise self._failure from error
         if "error" in reply:
             kind = ProblemError if reply.get("problem") else DeviceError if reply.get("device") else None

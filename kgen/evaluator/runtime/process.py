@@ -264,7 +264,7 @@ class Server:
 
     def __init__(self, home: Path, environment: Mapping[str, str], first: Sequence[str] = (), later: Sequence[str] = (),
                  idle: Sequence[str] = ()) -> None:
-        self._home = home
+        self.home = home
         self._environment = dict(environment)
         self._modules = [",".join(first), ",".join(later)]
         self._idle = list(idle)
@@ -293,7 +293,7 @@ class Server:
                 self._loaded, self._ready = one, True
                 return
         mine, theirs = Channel.pair()
-        folder = self._home / "logs"
+        folder = self.home / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "server.log", "ab") as log:
             process = subprocess.Popen(
@@ -346,7 +346,7 @@ class Server:
             yield self._loaded.control
         except (ChannelClosed, ChannelTimeout, ChannelGarbage) as error:
             self._stop()
-            log = self._home / "logs" / "server.log"
+            log = self.home / "logs" / "server.log"
             raise EvaluatorError(f"the evaluator's server does not answer ({error}); see {log}") from error
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from typing import Any, Callable, NoReturn, Sequence
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import Channel, ChannelClosed
 
-#: The main function of each kind of process: ``module:function(channel, options)``.
+#: The main function of each kind of process: ``module:function(channel, options)``. The option ``main`` names another one.
 MAINS = {
     "candidate": "kgen.evaluator.worker:main",
     "baseline": "kgen.evaluator.worker:main",
@@ -153,7 +153,7 @@ def _child(request: dict[str, Any], channel: int, log: int, status: int, missing
         os.close(log)
         os.environ.update(request.get("environment", {}))
         tempfile.tempdir = None  # the server may have asked for its own
-        module, _, function = MAINS[request["kind"]].partition(":")
+        module, _, function = (request["options"].get("main") or MAINS[request["kind"]]).partition(":")
         main = getattr(importlib.import_module(module), function)
         main(Channel.from_fd(channel), request["options"] | {"kind": request["kind"], "missing_sandbox": missing})
         code = 0

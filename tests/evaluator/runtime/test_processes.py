@@ -88,7 +88,7 @@ def test_nothing_is_left_when_the_parent_is_killed(tmp_path):
 
 
 def test_a_server_that_dies_is_started_again(evaluator, judge):
-    evaluator._server._loaded.process.kill()
+    evaluator.server._loaded.process.kill()
     assert judge(plain("return y")).status is Status.OK
 
 

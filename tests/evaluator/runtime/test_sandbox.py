@@ -217,8 +217,8 @@ def test_where_no_process_starts_as_another_user_candidates_run_as_this_one(prob
     notices = []
     with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, baselines=(),
                    notice=notices.append) as evaluator:
-        spawn = evaluator._server.spawn
-        monkeypatch.setattr(evaluator._server, "spawn", lambda kind, options, *rest: spawn(
+        spawn = evaluator.server.spawn
+        monkeypatch.setattr(evaluator.server, "spawn", lambda kind, options, *rest: spawn(
             kind, options | ({"scratch": "/nowhere"} if options.get("own_user") else {}), *rest))
         source = plain("return y")
         evaluation = evaluator.evaluate(Candidate(source, "", {}, "cpu"), evaluator.builder().build(source))
