@@ -18,6 +18,8 @@ def resolve_device(asked: str | None = None) -> str:
     """
     if asked is not None and _named(asked) == "cpu":
         return asked
+    if asked is None and not _has_driver():
+        return "cpu"  # importing torch would take seconds
     # Without this variable, torch asks CUDA itself, which opens a context.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
@@ -31,6 +33,11 @@ def resolve_device(asked: str | None = None) -> str:
     if index >= count:
         raise DeviceError(f"{device}: CUDA devices are counted from 0, and there are only {count} here")
     return device
+
+
+def _has_driver() -> bool:
+    """Whether the system has a device of NVIDIA's driver, or WSL's."""
+    return any(Path("/dev").glob("nvidia*")) or Path("/dev/dxg").exists()
 
 
 def gpu_arch() -> str | None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from kgen.errors import DeviceError
+from kgen import machine
 from kgen.machine import find_own_tools, keep_bytecode, resolve_device, resolve_devices
 
 
@@ -94,6 +95,7 @@ def test_torch_is_not_asked_about_devices_that_are_named(monkeypatch: pytest.Mon
 def pretend(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(machine, "_has_driver", lambda: gpus > 0)
     monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 
