@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from overlaps import faults
 
 from kgen.candidate import Candidate
 from kgen.hardware import cpu, for_arch
-from kgen.problem import LoadedProblem
 from kgen.roofline import Work
 from kgen.tuning.prediction import Predictor
 from kgen.tuning.design import Design
@@ -332,22 +332,24 @@ def assert_same_results(model: torch.nn.Module, new: torch.nn.Module, inputs: li
         assert same == structure
 
 
-def designs(loaded: LoadedProblem) -> tuple[Design, Design]:
-    """Those of a GPU and of the CPU."""
+@lru_cache(maxsize=None)
+def designs(name: str) -> tuple[Design, Design]:
+    """Those of a GPU and of the CPU. Their plans are worked out once, which takes most of the time of a test."""
+    loaded = made(PROBLEMS[name], "both")
     gpu, of = (Design(loaded.problem, captured(loaded), hardware) for hardware in (for_arch("sm_90"), cpu()))
     return gpu, of
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_no_kernel_overwrites_what_it_or_a_later_step_reads(name: str) -> None:
-    plans = [plan for design in designs(made(PROBLEMS[name], "both")) for choice in design.choices for _, plan in choice.plans]
+    plans = [plan for design in designs(name) for choice in design.choices for _, plan in choice.plans]
     assert not list(faults(plans))
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_problem_is_captured_planned_and_right_when_left_to_the_library(name: str) -> None:
     loaded = made(PROBLEMS[name], "both")
-    gpu, of = designs(loaded)
+    gpu, of = designs(name)
     assert control(gpu).source and gpu.combinations >= 1
     assert all(Work.of(graph).nbytes and Predictor(gpu.hardware).limit_ms(graph) for _, graph in captured(loaded).graphs)
     model, new = pair(loaded, control(of))
