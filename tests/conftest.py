@@ -117,6 +117,15 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Ended]:
     return home, home.kgen(*SHORT_SWEEP, "--budget", "4", "--time", "180", "--json")
 
 
+@pytest.fixture(scope="module")
+def one_server() -> Iterator[None]:
+    """Commands of this process share one fork server, which has torch loaded."""
+    from lending import one_server
+
+    with one_server():
+        yield
+
+
 @pytest.fixture(scope="session")
 def newest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file of SQLite with the newest schema and no row, to copy: faster than all migrations each time."""

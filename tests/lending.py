@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.runtime.process import Child, Server
@@ -26,6 +30,19 @@ class Lender:
         if self._server is not None:
             self._server.close()
         self._server = None
+
+
+@contextmanager
+def one_server() -> Iterator[None]:
+    """Sweeps of this process, and evaluations of files, share one fork server."""
+    from kgen.tuning import eval_file, opening
+
+    lender = Lender()
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (eval_file, opening):
+            patch.setattr(module, "Evaluator", lambda *given, **more: lender.lend(Evaluator(*given, **more)))
+        yield
+    lender.close()
 
 
 class _Lent(Server):

@@ -7,6 +7,8 @@ import time
 import pytest
 
 from candidates import plain
+from lending import Lender
+
 from kgen.candidate import Candidate, Trust
 from kgen.errors import EvaluatorError, ProblemError
 from kgen.evaluator.correctness.validate import OracleClient, OracleFailed
@@ -57,11 +59,19 @@ def test_an_internal_error_is_not_told_as_an_exit_code():
     assert describe(70 << 8) == "ended with an error; see its log" and describe(3 << 8) == "left with exit code 3"
 
 
+@pytest.fixture(scope="module")
+def lender():
+    lender = Lender()
+    yield lender
+    lender.close()
+
+
 @pytest.fixture
-def evaluator(tmp_path, problem):
+def evaluator(tmp_path, problem, lender):
+    """An evaluator of the test's own; all share a fork server, which no test hurts."""
     notices = []
-    with Evaluator(problem, device="cpu", accuracy=Accuracy.PYTORCH, home=tmp_path, baselines=("eager",), cache="warm",
-                   notice=notices.append, trust=Trust.OWN) as running:
+    with lender.lend(Evaluator(problem, device="cpu", accuracy=Accuracy.PYTORCH, home=tmp_path, baselines=("eager",), cache="warm",
+                               notice=notices.append, trust=Trust.OWN)) as running:
         running.notices = notices
         yield running
 

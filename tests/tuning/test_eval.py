@@ -64,7 +64,7 @@ def judged(folder: Path, source: str, *options: Sequence[str]) -> Judged:
 
 
 @pytest.fixture(scope="module")
-def right(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+def right(tmp_path_factory: pytest.TempPathFactory, one_server: None) -> Judged:
     """A right file, judged twice: as JSON in a process of its own, and for people."""
     folder = tmp_path_factory.mktemp("right")
     (folder / "file.py").write_text(render())
@@ -73,7 +73,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Judged:
 
 
 @pytest.fixture(scope="module")
-def wrong(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+def wrong(tmp_path_factory: pytest.TempPathFactory, one_server: None) -> Judged:
     """A wrong file, judged twice: as JSON, and for people who want the result only."""
     return judged(tmp_path_factory.mktemp("wrong"), plain("return y * 1.001"), ["--json"], ["-q"])
 
@@ -187,7 +187,7 @@ def test_quiet_result_begins_with_the_verdict(wrong: Judged) -> None:
         ("x = 1\0\n", "null bytes"),
     ],
 )
-def test_file_that_cannot_be_loaded_is_a_verdict(tmp_path: Path, source: str, reason: str) -> None:
+def test_file_that_cannot_be_loaded_is_a_verdict(tmp_path: Path, one_server: None, source: str, reason: str) -> None:
     found = judged(tmp_path, source, ["--json"])
     assert (found.answers[0].code, found.json["status"], found.json["phase"]) == (1, "load_error", "load")
     assert reason in found.json["reason"]
