@@ -1,6 +1,6 @@
 # make demo             look for a kernel that beats PyTorch on this machine, and write the best one found
 # make test             run the tests
-# make test-exhaustive  run all adversarial cases, all tests of the evaluator and of the templates, and GPU tests
+# make test-exhaustive  run all adversarial cases, all tests of the evaluator, the templates and sweeps, and GPU tests
 # make clean            remove what these made, but not what was measured (runs/)
 # Each sets up .venv first; PYTHON chooses the interpreter (3.11 or newer).
 
@@ -29,7 +29,7 @@ test: $(TESTS_INSTALLED)
 	$(BIN)/python -m pytest --numprocesses=3 --dist=loadgroup --no-loadscope-reorder
 
 test-exhaustive: $(TESTS_INSTALLED)
-	$(BIN)/python -m pytest -m '' tests/adversarial tests/evaluator tests/templates tests/gpu
+	$(BIN)/python -m pytest -m '' tests/adversarial tests/evaluator tests/templates tests/tuning tests/gpu
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "kgen needs Python 3.11 or newer")'

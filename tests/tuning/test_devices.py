@@ -204,6 +204,18 @@ def test_what_another_sweep_judged_is_taken_over_and_marked(home: Home) -> None:
     assert not any(judge.evaluated for judge in judges)
 
 
+def test_candidate_that_the_evaluator_failed_on_is_judged_again_by_the_next_sweep(home: Home) -> None:
+    class Failing(CheapJudge):
+        def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
+            return replace(super().evaluate(candidate, build), status=Status.INFRA_ERROR, timing=None)
+
+    judge = CheapJudge(PROBLEM_READ)
+    assert conduct([Failing(PROBLEM_READ)], Told()).state == conduct([judge], Told()).state == "finished"
+    assert len(set(judge.evaluated)) == 24
+    latest = "(SELECT id FROM sweep ORDER BY started_at DESC LIMIT 1)"
+    assert home.ask(f"SELECT count(*) FROM trial WHERE status = 'infra_error' AND sweep_id = {latest}") == [(0,)]
+
+
 def test_failure_of_the_evaluator_ends_the_sweep_as_failed_with_all_that_was_judged(home: Home) -> None:
     class Breaking(CheapBuilder):
         def build(self, source: str) -> BuildReport:

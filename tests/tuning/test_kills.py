@@ -83,7 +83,7 @@ def test_second_of_two_equal_sweeps_waits_and_judges_nothing_again(killed: Kille
 # Real sweeps: compilers, workers, and all that they start -------------------------------------------------------
 
 #: More of them, for an hour to spare: ``KGEN_KILLS=100 pytest tests/tuning/test_kills.py -k real``.
-REAL_KILLS = int(os.environ.get("KGEN_KILLS", 3))
+REAL_KILLS = int(os.environ.get("KGEN_KILLS", 2))
 #: Seconds after the start, for kills before the first verdict, and after the latest verdict, for others: at most.
 LONGEST_START, LONGEST_STEP = 3.0, 1.0
 #: Without ``--time``, which ends a sweep on a busy machine before it can be killed.
@@ -103,7 +103,7 @@ class RealSweep:
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> RealSweep:
-    """A sweep that was killed while it started, after one verdict and after two, by turns, and then ended."""
+    """A sweep that was killed while it started, after one verdict and, of more kills, after two, and then ended."""
     home = Home(tmp_path_factory.mktemp("real"))
     generator = random.Random(7)
     told: set[str] = set()

@@ -98,7 +98,7 @@ def test_no_process_outlives_a_sweep(swept: tuple[Home, Ended]) -> None:
 
 
 def test_sweep_in_which_nothing_is_right_says_why_most_failed_with_exit_code_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, one_server: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sweep.FINAL_SECONDS, "cpu", 0.5)
     tools = Path(tempfile.mkdtemp())
@@ -111,6 +111,7 @@ def test_sweep_in_which_nothing_is_right_says_why_most_failed_with_exit_code_1(
     assert "own was right: 1 of 1 ended as build_error" in ended.err and "out of order" in ended.err
 
 
+@pytest.mark.exhaustive  # beside failures of the evaluator in test_devices, and a killed compiler in test_build
 def test_candidate_whose_compilers_were_killed_is_tried_again_by_the_next_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +141,7 @@ def test_candidate_whose_compilers_were_killed_is_tried_again_by_the_next_sweep(
     ],
 )  # fmt: skip
 def test_problem_that_does_not_serve_is_one_line_and_exit_code_2(
-    tmp_path: Path, change: tuple[str, str], message: str
+    tmp_path: Path, one_server: None, change: tuple[str, str], message: str
 ) -> None:
     assert change[0] in GOOD
     (tmp_path / "problem.py").write_text(GOOD.replace(*change))
@@ -211,7 +212,7 @@ def start_on_a_disk(home: Home, options: str, *arguments: str) -> subprocess.Pop
     script = """
         mount -t tmpfs -o "$1" none disk
         shift
-        (while ! test -e fill; do sleep 0.05; done; cat /dev/zero >disk/fill) 2>/dev/null &
+        (while ! test -e fill; do sleep 0.2; done; cat /dev/zero >disk/fill) 2>/dev/null &
         "$@"
         code=$?
         kill $! 2>/dev/null
