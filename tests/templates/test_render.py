@@ -22,6 +22,8 @@ REFUSED = (r"\btry\s*:", r"\bexcept\s*:", r"\bexcept\s+\w+", r"\bpass\b")
 DEVICES = {"cpu": cpu(), "cuda": for_arch("sm_90")}
 #: The reference problems in modes in which they differ: two of them have no batch norm.
 IN_MODES = [(NAMES[0], "eval"), *((NAMES[1], mode) for mode in ("train", "eval", "both")), (NAMES[2], "train"), (NAMES[3], "both")]
+#: Files that are exhaustive: one for both modes has the kernels of each of them.
+ALIKE = {(NAMES[1], "train"), (NAMES[1], "eval")}
 
 
 @lru_cache(maxsize=None)
@@ -46,7 +48,10 @@ def of_text(text: str, mode: str = "eval") -> Candidate:
     return plainest(design(made(text, mode)), 1)[0]
 
 
-every = pytest.mark.parametrize(("name", "mode", "device"), [(*of, device) for of in IN_MODES for device in DEVICES])
+every = pytest.mark.parametrize(
+    ("name", "mode", "device"),
+    [pytest.param(*of, device, marks=[pytest.mark.exhaustive] if of in ALIKE else []) for of in IN_MODES for device in DEVICES],
+)
 
 
 @every
