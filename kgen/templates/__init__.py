@@ -85,7 +85,8 @@ class Filled:
 class Before:
     """The steps before a kernel's launcher: another launcher, then a call of the library.
 
-    ``call`` is a Python statement in which ``{rows}`` stands for the rows, and arguments have their own names.
+    ``call`` is a Python statement in which ``{rows}`` stands for the rows, ``{workspace}`` for the kernel's workspace, and prepared
+    memory has its own name.
     ``function`` is the file of a function that it calls.
     """
 

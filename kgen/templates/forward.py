@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from string import Formatter
+from typing import Sequence
 
 from kgen import syntax
 from kgen.compiler.graph import BatchSize, Input, OpGraph, Weight
@@ -22,8 +23,8 @@ from kgen.templates.module_source import ModuleSource
 
 #: Names that the text of a ModelNew's methods uses for itself.
 _OWN_NAMES = frozenset(
-    "self torch nn F check expect alone run ForwardOnly any len device batch_size rows_left ValueError RuntimeError launch dense "
-    "on_device workspace".split()
+    "self torch nn F check expect alone run ForwardOnly len device batch_size ValueError RuntimeError launch dense fill typed next "
+    "on_device described Kept kept stream memory asking workspace".split()
 )
 
 
@@ -98,15 +99,17 @@ class Forward:
         parts = Formatter().parse(graph.output)
         return "".join(text + (next(rest) if field is not None else "") for text, field, _, _ in parts), names
 
-    def checks(self) -> list[str]:
-        """Statements that refuse what the file was not made for."""
+    def expectations(self) -> list[str]:
+        """Statements that refuse other values of arguments that are no tensors."""
         lines = [f'expect({_quoted(s)}, {_respelled(s)}, {spell_value(v)})' for s, v in self.graph.guards]
-        lines += [f'expect("{name}", {python_name(name)}, {default})' for name, default in self._left_out()]
+        return lines + [f'expect("{name}", {python_name(name)}, {default})' for name, default in self._left_out()]
+
+    def checks(self) -> list[str]:
+        """Statements that refuse tensors that the file was not made for."""
         device = self._device()
-        if device:
-            lines.append(f"device = {device}.device")
+        lines = [f"device = {device}.device"] if device else []
         for at, value in enumerate(self.graph.inputs):
-            lines += self._checked(value, "device" if device else f"{self.arguments[0]}.device" if at else None)
+            lines += self._checked(value, "device" if device else f"{self.inputs[0]}.device" if at else None)
         return lines
 
     def batch_size(self, source: str, value: Input) -> str:
@@ -115,7 +118,7 @@ class Forward:
         return f"batch_size = {source}.shape[0]" + (f" // {multiple}" if multiple != 1 else "")
 
     def _checked(self, value: Input, device: str | None) -> list[str]:
-        source = _respelled(value.source)
+        source = python_name(value.name)
         sizes = list(map(str, value.type.sizes()))
         leads = value.name == self.graph.batch_input
         if leads:
@@ -127,15 +130,24 @@ class Forward:
             if multiple != 1:
                 lines.append(f"if {source}.shape[0] % {multiple}:")
                 lines.append(f"    raise ValueError({_quoted(f'{value.source} has a first size that is no multiple of {multiple}')})")
-            lines.append(self.batch_size(source, value))
+            lines += [self.batch_size(source, value)] if self._follows_batch() else []
         return lines
 
     def _needs_batch(self) -> bool:
-        """Whether another input's size, what forward returns, or a multiple of the batch is checked by it."""
+        """Whether another input's size, or a multiple of the batch, is checked by it."""
+        lead = next(i for i in self.graph.inputs if i.name == self.graph.batch_input)
+        return self._follows_batch() or lead.type.multiples[0] != 1
+
+    def _follows_batch(self) -> bool:
+        """Whether another input's size follows the batch."""
         graph = self.graph
         sizes = [s for i in graph.inputs for d, s in enumerate(i.type.sizes()) if (i.name, d) != (graph.batch_input, 0)]
-        lead = next(i for i in graph.inputs if i.name == graph.batch_input)
-        return any(isinstance(s, BatchSize) for s in sizes) or lead.type.multiples[0] != 1 or "batch_size" in graph.output
+        return any(isinstance(s, BatchSize) for s in sizes)
+
+    def packing(self) -> list[str]:
+        """The statement that makes the batch size, where what forward returns has it."""
+        lead = next((i for i in self.graph.inputs if i.name == self.graph.batch_input), None)
+        return [self.batch_size(python_name(lead.name), lead)] if lead and "batch_size" in self.graph.output else []
 
     def _device(self) -> str | None:
         """A weight whose device the inputs' must be."""
@@ -149,6 +161,11 @@ class Forward:
         pairs = [*zip(reversed(positional), reversed(p.defaults)), *zip(p.kwonlyargs, p.kw_defaults)]
         given = {_root(s) for s in (*(i.source for i in self.graph.inputs), *(s for s, _ in self.graph.guards))}
         return [(a.arg, ast.unparse(d)) for a, d in pairs if d is not None and a.arg not in given]
+
+
+def targets(names: Sequence[str]) -> str:
+    """Python source of names that a tuple is taken apart into."""
+    return ", ".join(names) + ("," if len(names) == 1 else "")
 
 
 def tuple_source(parts: list[str]) -> str:

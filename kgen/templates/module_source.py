@@ -13,7 +13,8 @@ from kgen.errors import CaptureError
 
 #: Names at the top of a ModelNew's file; a definition of the problem may not have one of them.
 FILE_NAMES = frozenset(
-    "launch dense check expect on_device untraced alone ForwardOnly CUDA_SOURCE CUDA_FLAGS CPP_SOURCE CFLAGS NAME ModelNew".split()
+    "launch fill dense typed check described expect on_device untraced alone Kept ForwardOnly CUDA_SOURCE CUDA_FLAGS CPP_SOURCE CFLAGS "
+    "NAME ModelNew".split()
 )
 
 

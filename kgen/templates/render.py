@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import re
 import textwrap
 from dataclasses import dataclass
@@ -14,21 +13,19 @@ from kgen import __version__, syntax
 from kgen.candidate import Candidate, Params
 from kgen.compiler import plan_name
 from kgen.compiler.fusion import FusionPlan, Kernel
-from kgen.compiler.graph import OpGraph, Tensor
+from kgen.compiler.graph import OpGraph
 from kgen.errors import RenderError
 from kgen.hardware import Hardware
 from kgen.problem import Problem
-from kgen.templates import FOLDER, Argument, Rendering, Task, template_for
-from kgen.templates.forward import Forward, python_name, tuple_source, weight_source
+from kgen.templates import FOLDER, Rendering, Task, template_for
+from kgen.templates.body import Body, Run
+from kgen.templates.forward import Forward, targets
 from kgen.templates.module_source import ModuleSource, module_source
 from kgen.templates.spelling import helpers
 from kgen.templates.target import target
 
 if TYPE_CHECKING:
     import jinja2
-
-
-_FEW_STEPS = 8  # of a forward; in a longer one, tensors are freed as soon as nothing uses them
 
 
 @dataclass(frozen=True)
@@ -99,11 +96,12 @@ class _File:
         self.problem, self.ways, self.hardware, self.both_modes = problem, ways, hardware, both_modes
         self.device_type, self.target = hardware.device_type, target(hardware.device_type)
         self.kernels: list[tuple[str, Rendering]] = []  # name of the launcher, how it is called
+        self.bodies: list[tuple[Way, Body]] = []
         self.graph = ways[0].plan.graph
         self.model = module_source(problem.source, problem.path)
 
     def candidate(self) -> Candidate:
-        texts, way_lines, all_params, prepared = [], [], [], []
+        texts, all_params = [], []
         for way in self.ways:
             renderings: dict[str, Rendering] = {}
             for number, kernel in enumerate(way.plan.kernels):
@@ -114,9 +112,8 @@ class _File:
                 all_params.append(params)
                 self.kernels.append((named.name, rendering))
                 renderings[kernel.name] = rendering
-            way_lines.append({"method": self._method(way), "lines": self._body(way, renderings)})
-            prepared += [p for p in [self._prepared(way, renderings)] if p["names"]]
-        source = self._source(texts, all_params, way_lines, prepared)
+            self.bodies.append((way, self._body(way, renderings)))
+        source = self._source(texts, all_params)
         params = {k: v for way in self.ways for k, v in self._prefixed(way).items()}
         plan = plan_name.of_modes([(w.mode, w.plan.name) for w in self.ways])
         return Candidate(
@@ -143,10 +140,9 @@ class _File:
 
     # The module
 
-    def _source(
-        self, texts: list[str], params: list[Params], ways: list[dict[str, Any]], prepared: list[dict[str, Any]]
-    ) -> str:
-        kernel_source = translation_unit(texts, self.device_type) if texts else ""
+    def _source(self, texts: list[str], params: list[Params]) -> str:
+        runs = [run for _, body in self.bodies for run in body.runs]
+        kernel_source = translation_unit([*texts, self._launches(runs)], self.device_type) if texts else ""
         flags = compiler_flags(self.hardware, params, any(r.specific for _, r in self.kernels))
         digest = hashlib.sha256("\0".join([kernel_source, *flags]).encode()).hexdigest()[:16]
         stem = re.sub(r"\W", "_", self.problem.name)[:40]
@@ -154,7 +150,8 @@ class _File:
         graph = self.graph
         forward = Forward(graph, model)
         packed, packed_names = forward.packed
-        checks = forward.checks()
+        checks, expectations = forward.checks(), forward.expectations()
+        ways = [self._way(way, body) for way, body in self.bodies]
         context = {
             "title": self.problem.title,
             "chain": " -> ".join(_chain(graph)),
@@ -165,44 +162,43 @@ class _File:
             "dtype": self.problem.dtype,
             "modes": "train and eval mode" if self.both_modes or len(self.ways) > 1 else f"{self.ways[0].mode} mode",
             "device_name": self.hardware.name,
-            "imports": _imports(model, bool(texts), self._uses_functional(ways), bool(self.constants)),
+            "imports": _imports(model, bool(texts), any(way["kept"] for way in ways), self._uses_functional(ways)),
             "kernel_source": kernel_source,
             "source_constant": self.target.source_constant,
             "flags_constant": self.target.flags_constant,
             "flags": _list(flags),
             "extension": f"kgen_{stem}_{digest}",
             "device_type": self.device_type,
-            "mixed": any(a.dtype != "float32" for _, r in self.kernels for a in r.arguments),
             "functions": self._functions(),
             "alignment": self.target.alignment,
-            "kernels": self._launchers(),
+            "runs": runs,
+            "fillers": list(dict.fromkeys(a.filled.launcher for _, body in self.bodies for a in body.filled.values())),
+            "typed": any("typed(" in way["kept"]["pointed"] for way in ways if way["kept"]),
             "definitions": model.definitions,
             "bases": model.bases,
             "class_body": model.class_body,
             "forward": forward,
             "checks": checks,
-            "expects": any(line.startswith("expect(") for line in checks),
+            "expectations": expectations,
+            "packing": forward.packing(),
             "one_mode": None if self.both_modes or len(self.ways) > 1 else self.ways[0].mode,
             "constants": [_wrapped_literal(f"{name} = {text}") for text, name in self.constants.items()],
             "ways": ways,
             "packed": packed,
-            "packed_names": _targets(packed_names),
-            "prepared": prepared,
+            "packed_names": targets(packed_names),
+            "keeping": [way for way in ways if way["kept"]],
+            "derives": any(way["prepares"] for way in ways),
+            "lists": any(way["listed"] for way in ways),
         }
         text = _environment().get_template("model_new.py.j2").render(**context)
         text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
         _require_python(text, self.problem)
         return text
 
-    def _launchers(self) -> list[dict[str, Any]]:
-        """Every launcher with the dtypes that its pointers point to: those that fill prepared memory, then the kernels' own."""
-        found: dict[str, list[str]] = {}
-        for name, rendering in self.kernels:
-            found |= {a.filled.launcher: [a.dtype] * 2 for a in rendering.all_arguments if a.filled}
-            if rendering.before:
-                found[rendering.before.launcher] = [a.dtype for a in rendering.before.arguments]
-            found[name] = [a.dtype for a in rendering.arguments]
-        return [{"name": name, "dtypes": dtypes} for name, dtypes in found.items()]
+    def _launches(self, runs: Sequence[Run]) -> str:
+        """The functions of C that launch the kernels."""
+        text = _environment().get_template("launches.j2").render(runs=runs, device_type=self.device_type)
+        return text.strip()
 
     def _functions(self) -> list[str]:
         """Functions that the kernels' library calls need, each once."""
@@ -221,160 +217,36 @@ class _File:
         texts = dict.fromkeys(c.text for w in self.ways for c in w.plan.graph.constants)
         return {text: f"CONSTANT_{at + 1}" if len(texts) > 1 else "CONSTANT" for at, text in enumerate(texts)}
 
-    # Folded weights, and memory that is prepared from weights
+    # The ways
 
-    def _prefixed_name(self, way: Way, name: str) -> str:
-        """A name of the module that each mode has one of, where there are two."""
-        return f"_{name}" if len(self.ways) == 1 else f"_{way.mode}_{name}"
+    def _prefix(self, way: Way) -> str:
+        """The prefix of names of which each mode has one, where there are two modes."""
+        return "" if len(self.ways) == 1 else f"{way.mode}_"
 
-    def _prepared(self, way: Way, renderings: Mapping[str, Rendering]) -> dict[str, Any]:
-        """The context of the method that prepares a way's weights."""
-        graph = way.plan.graph
-        made = [d.name for d in graph.folded]
-        filled = self._filled(way, renderings)
-        spelled = {w.name: weight_source(w) for w in graph.weights} | {d: d for d in made}
-        used = [s for d in graph.folded for s in d.sources] + [a.tensor for a in filled.values()]
-        lines = [f"{d.name} = {d.expression.format(*(spelled[s] for s in d.sources))}" for d in graph.folded]
-        for name, a in filled.items():
-            source = a.filled.form.format(spelled[a.tensor])
-            lines.append(f"{name} = {spelled[a.tensor]}.new_empty({a.size})")
-            lines.append(f"launch(_{a.filled.launcher}, {a.filled.rows}, dense({source}), {name})")
+    def _body(self, way: Way, renderings: Mapping[str, Rendering]) -> Body:
+        return Body(
+            way.plan, renderings, Forward(way.plan.graph, self.model), lambda kernel: self._renamed(way, kernel).name,
+            prefix=self._prefix(way), constants=self.constants, has_streams=self.device_type == "cuda",
+            counts_changes=any(w.plan.graph.folded for w in self.ways),
+        )  # fmt: skip
+
+    def _way(self, way: Way, body: Body) -> dict[str, Any]:
+        """The context of a way's methods; ``kept`` is ``None`` where it keeps no weights."""
+        prefix = self._prefix(way)
         return {
-            "method": self._prefixed_name(way, "weights"),
-            "slot": self._prefixed_name(way, "prepared"),
-            "sources": [spelled[s] for s in dict.fromkeys(used) if s not in made],
-            "lines": lines,
-            "names": [*self._used_folded(way), *filled],
+            "mode": way.mode,
+            "method": self._method(way),
+            "lines": body.lines,
+            "kept": body.kept if body.keeps else None,
+            "paths": [*body.weights.values()],
+            "listed": [*body.listed.values()],
+            "targets": targets([*body.weights, *body.listed]),
+            "prepares": body.prepares if body.keeps else [],
+            "constant": f"{prefix.upper()}WEIGHTS",
+            "weights": f"_{prefix}weights",
+            "prepare": f"_prepare_{prefix}weights",
+            "slot": f"_{prefix}prepared",
         }
-
-    @staticmethod
-    def _filled(way: Way, renderings: Mapping[str, Rendering]) -> dict[str, Argument]:
-        """The memory that the way's kernels have prepared from weights, by its name in the module, each once."""
-        found: dict[str, Argument] = {}
-        for rendering in renderings.values():
-            for a in rendering.all_arguments:
-                if a.filled:
-                    found.setdefault(way.plan.graph.fresh(a.name), a)
-        return found
-
-    @staticmethod
-    def _used_folded(way: Way) -> list[str]:
-        """Folded weights that the forward itself uses."""
-        used = {v for n in way.plan.graph.nodes for v in n.values}
-        return [d.name for d in way.plan.graph.folded if d.name in used]
-
-    # The forward of one way
-
-    def _body(self, way: Way, renderings: Mapping[str, Rendering]) -> list[str]:
-        graph, begin = way.plan.graph, []
-        forward = Forward(graph, self.model)
-        if graph.batch_input is not None:
-            source = next(i for i in graph.inputs if i.name == graph.batch_input)
-            begin.append(forward.batch_size(python_name(source.name), source))
-        folded = self._used_folded(way)
-        kept = [*folded, *self._filled(way, renderings)]
-        if kept:
-            begin.append(f"{_targets(kept)} = self.{self._prefixed_name(way, 'weights')}()")
-        spelled = {w.name: weight_source(w) for w in graph.weights}
-        spelled |= {i.name: python_name(i.name) for i in graph.inputs} | {d: d for d in folded}
-        device = f"{python_name(graph.inputs[0].name)}.device"
-        for constant in graph.constants:
-            spelled[constant.name] = constant.name
-            begin.append(f"{constant.name} = on_device({self.constants[constant.text]}, {device})")
-        steps: list[list[str]] = []
-        for step in way.plan.steps:
-            lines: list[str] = []
-            if isinstance(step, Kernel):
-                lines += self._launch(way, step, renderings[step.name], spelled)
-            else:
-                node = graph.node(step.node)
-                call = node.call.format(*(spelled[v] for v in node.values), device=device)
-                local = python_name(node.name)
-                spelled[node.name] = local
-                used = graph.users(node.name) or node.name in graph.returns
-                lines.append(f"{local} = {call}" if used else call)
-                if node.op == "batch_norm" and node.effect:
-                    states = [v for r, v in zip(node["roles"], node.inputs) if r.startswith("running_")]
-                    lines += self._moved_on([spelled[v] for v in states])
-            steps.append(lines)
-        names = [spelled[r] for r in graph.returns]
-        single = graph.output == f"{{{graph.returns[0]}}}"
-        lines = [*begin, *(_freed(steps, names) if len(steps) > _FEW_STEPS else itertools.chain(*steps))]
-        lines.append(f"return {names[0]}" if single else f"return {tuple_source(names)}")
-        if not any("batch_size" in line for line in lines[1:]):
-            lines = [line for line in lines if not line.startswith("batch_size =")]
-        return lines
-
-    def _launch(self, way: Way, kernel: Kernel, rendering: Rendering, spelled: dict[str, str]) -> list[str]:
-        graph, lines = way.plan.graph, []
-        given: dict[Argument, str] = {}
-        first = python_name(graph.inputs[0].name)
-
-        def own_dtype(dtype: str) -> str:
-            return "" if dtype == graph.inputs[0].type.dtype else f", dtype=torch.{dtype}"
-
-        program = way.plan.program(kernel)
-        rows = str(program.size)
-        if program.moments_of is not None or any(graph.node(n).op == "unbiased_variance" for n in kernel.nodes):
-            lines.append(f"if {rows if program.moments_of else program.col_size} < 2:")
-            lines.append('    raise ValueError("batch norm in train mode needs more than one value per channel")')
-        overwritten: str | None = None
-        for a in rendering.all_arguments:
-            if a.role in ("in", "state"):
-                given[a] = self._operand(way, a, spelled)
-            elif a.role == "inout":
-                overwritten = python_name(next(s.tensor for s in program.stores if s.level == "element"))
-                lines.append(f"{overwritten} = {self._operand(way, a, spelled)}  # written over")
-                given[a] = overwritten
-            elif a.role == "out":
-                local = python_name(a.tensor)
-                lines.append(f"{local} = {first}.new_empty({_sizes(graph.type(a.tensor))}{own_dtype(a.dtype)})")
-                spelled[a.tensor] = given[a] = local
-            elif a.role == "prepared":
-                given[a] = graph.fresh(a.name)
-            else:
-                lines.append(f"{a.name} = {first}.new_empty({a.size.replace('rows', rows)}{own_dtype(a.dtype)})")
-                given[a] = a.name
-
-        def launch(launcher: str, arguments: Sequence[Argument]) -> str:
-            return f"launch(_{launcher}, {rows}, {', '.join(given[a] for a in arguments)})"
-
-        if rendering.before:
-            lines.append(launch(rendering.before.launcher, rendering.before.arguments))
-            lines.append(rendering.before.call.format(rows=rows))
-        lines.append(launch(self._renamed(way, kernel).name, rendering.arguments))
-        for store in program.stores:
-            if store.tensor not in spelled and not store.into:
-                spelled[store.tensor] = overwritten
-        return lines + self._moved_on([spelled[a.tensor] for a in rendering.arguments if a.role == "state"])
-
-    def _moved_on(self, states: Sequence[str]) -> list[str]:
-        """Count running statistics as changed where weights are prepared from them; neither kernels nor batch norm do."""
-        if not states or not any(w.plan.graph.folded for w in self.ways):
-            return []
-        return [f"torch.autograd.graph.increment_version([{', '.join(states)}])"]
-
-    def _operand(self, way: Way, a: Argument, spelled: Mapping[str, str]) -> str:
-        """A tensor as a kernel takes it: what comes from outside or from the library may need a dense copy."""
-        producer = way.plan.graph.producer(a.tensor)
-        made = any(a.tensor in k.outputs for k in way.plan.kernels) or (producer is not None and producer.op == "linear")
-        if a.role == "state" or (made and a.form == "{}"):
-            return spelled[a.tensor]
-        return f"dense({a.form.format(spelled[a.tensor])})"
-
-
-def _freed(steps: Sequence[Sequence[str]], returned: Sequence[str]) -> list[str]:
-    """The lines of all steps, each with a statement behind it that frees what no later one uses, as modules within modules do."""
-    last: dict[str, int] = {}  # the last step that uses each name
-    for number, step in enumerate(steps):
-        made = [m[1] for line in step if (m := re.match(r"(\w+) = ", line))]
-        used = set(re.findall(r"(?<![.\w])[A-Za-z_]\w*", "\n".join(step)))
-        last |= {name: number for name in [*made, *(used & last.keys())]}
-    lines = []
-    for number, step in enumerate(steps):
-        over = [name for name, of in last.items() if of == number and name not in returned]
-        lines += [*step, *([f"del {', '.join(over)}"] if over and number + 1 < len(steps) else [])]
-    return lines
 
 
 def _require_python(text: str, problem: Problem) -> None:
@@ -397,12 +269,13 @@ def _compile(text: str) -> None:
 _compile_once = lru_cache(maxsize=512)(_compile)
 
 
-def _imports(model: ModuleSource, kernels: bool, functional: bool, constants: bool) -> list[str]:
+def _imports(model: ModuleSource, kernels: bool, keeps: bool, functional: bool) -> list[str]:
     """Import lines: the standard library's, then torch's, those of the problem among them."""
     lines = ["import torch", "import torch.nn as nn"]
     lines += ["import torch.nn.functional as F"] if functional else []
     lines += ["from torch.utils.cpp_extension import load_inline"] if kernels else []
-    standard = [*(["import ctypes"] if kernels else []), *(["import functools"] if constants else [])]
+    used = {"ctypes": kernels, "functools": True, "operator": keeps, "struct": kernels or keeps}
+    standard = [f"import {name}" for name, is_used in used.items() if is_used]
     for line in model.imports:
         module = line.split()[1]
         (lines if module.split(".")[0] == "torch" else standard).append(line)
@@ -413,16 +286,6 @@ def _imports(model: ModuleSource, kernels: bool, functional: bool, constants: bo
 
 def _chain(graph: OpGraph) -> list[str]:
     return [n.op.split(".")[1] if "." in n.op else n.op for n in graph.nodes if not n.op.startswith("aten.add_")]
-
-
-
-
-def _sizes(tensor: Tensor) -> str:
-    return tuple_source([str(s) for s in tensor.sizes()])
-
-
-def _targets(names: Sequence[str]) -> str:
-    return ", ".join(names) + ("," if len(names) == 1 else "")
 
 
 def _list(items: Sequence[str]) -> str:

@@ -164,7 +164,7 @@ class Device:
         def load_inline(cuda_sources: str, extra_cuda_cflags: Sequence[str], **_: Any) -> str:
             return str(build(self.folder, cuda_sources, extra_cuda_cflags))
 
-        text = of.source.replace("not tensor.is_cuda", "not tensor.is_cpu").replace("torch.cuda.", "cuda.")
+        text = of.source.replace("not tensor.is_cuda", "not tensor.is_cpu").replace("torch.cuda.", "cuda.").replace("torch._C._cuda_", "cuda._cuda_")
         found = types.ModuleType("candidate")
         found.cuda = _Cuda()  # type: ignore[attr-defined]
         with mock.patch("torch.utils.cpp_extension.load_inline", load_inline):
@@ -275,6 +275,12 @@ class _Cuda:
 
     def is_current_stream_capturing(self) -> bool:
         return False
+
+    def _cuda_getDevice(self) -> int:
+        return -1  # the device of tensors on the CPU
+
+    def _cuda_getCurrentRawStream(self, device: int) -> int:
+        return 0
 
     def record_event(self) -> None:
         return None

@@ -20,6 +20,7 @@ import torch
 import torch.utils._pytree as pytree
 from models import NAMES, candidate, captured, design, made, module, plainest, reference, source
 from torch import nn
+from torch.nn.utils import parametrize
 
 from kgen.candidate import Candidate
 from kgen.compiler.fusion import plans
@@ -705,15 +706,18 @@ def test_works_inside_a_compiled_model(trio: tuple[LoadedProblem, Any, Any]) -> 
 
 
 def test_method_is_hidden_from_compilers_once(trio: tuple[LoadedProblem, Any, Any]) -> None:
-    """Each time would take longer than a small kernel."""
+    """Each time would take longer than a small kernel. Where no compiler is at work, nothing is hidden."""
     loaded, _, new = trio
-    import torch._dynamo  # where it is loaded, a compiler may be at work
-
     made = type(new).forward.__globals__["untraced"]
+    made.clear()
+    torch.compiler.reset()
     with torch.no_grad():
         new(*drawn(loaded))
+        assert not made
+        compiled = torch.compile(nn.Sequential(copy.deepcopy(new), nn.Identity()), backend="eager")
+        compiled(*drawn(loaded))
         first = dict(made)
-        new(*drawn(loaded))
+        compiled(*drawn(loaded))
     assert first and all(made[method] is hidden for method, hidden in first.items())
 
 
@@ -738,6 +742,11 @@ def changed(model: Any, how: str) -> None:
         weight.data = fresh
     elif how == "new parameter":
         model.linear.weight = nn.Parameter(fresh)
+    elif how == "new layer":
+        model.linear = nn.Linear(*weight.shape[::-1])
+        model.linear.load_state_dict({"weight": fresh, "bias": fresh[:, 0]})
+    elif how == "a weight that is computed":
+        parametrize.register_parametrization(model.linear, "weight", nn.Tanh())
     elif how == "buffer":
         model.norm.running_mean.add_(1.0)
     elif how == "half of a row":
@@ -745,11 +754,12 @@ def changed(model: Any, how: str) -> None:
             weight[0, :3] = 5.0
 
 
-@pytest.mark.parametrize(
-    "how", ["load_state_dict", "optimizer", "in place", "new storage", "new parameter", "buffer", "half of a row"]
-)
-def test_change_of_a_weight_is_noticed(how: str) -> None:
-    loaded, model, new = made_new(*FOLDED)
+CHANGES = ("load_state_dict", "optimizer", "in place", "new storage", "new parameter", "new layer", "a weight that is computed", "half of a row")
+
+
+@pytest.mark.parametrize(("given", "how"), [*((given, how) for given in (FUSED, FOLDED) for how in CHANGES), (FOLDED, "buffer")])
+def test_change_of_a_weight_is_noticed(given: tuple[str, str, str], how: str) -> None:
+    loaded, model, new = made_new(*given)
     call(new, drawn(loaded))
     changed(model, how)
     changed(new, how)
@@ -763,6 +773,35 @@ def test_refresh_takes_up_what_no_counter_shows() -> None:
         m.linear.weight.data.mul_(3.0)
     new.refresh()
     torch.testing.assert_close(call(new, drawn(loaded)), call(model, drawn(loaded)))
+
+
+WEIGHTS_ELSEWHERE = {
+    "every second element": ("self.w = nn.Parameter(torch.randn(40)[::2])", "self.w", lambda m, w: m.w.copy_(w)),
+    "in a list": ("self.held = [torch.randn(20)]", "self.held[0]", lambda m, w: m.held.__setitem__(0, w)),
+    "an attribute": ("self.held = torch.randn(20)", "self.held", lambda m, w: setattr(m, "held", w)),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("quick_builds")
+@pytest.mark.parametrize("case", WEIGHTS_ELSEWHERE)
+def test_change_of_a_weight_of_another_kind_is_noticed(case: str) -> None:
+    init, weight, change = WEIGHTS_ELSEWHERE[case]
+    loaded = made(source(f"return torch.exp(x) + {weight} * 2.0", init=init))
+    (file,) = built(plainest(design(loaded), 1))
+    model, new = (constructed(loaded, make, False) for make in (loaded.model_class, file.ModelNew))
+    x = torch.randn(6, 20)
+    with torch.no_grad():
+        for w in torch.randn(3, 20):
+            torch.testing.assert_close(new(x), model(x))
+            for m in (model, new):
+                change(m, w)
+
+
+def test_what_is_kept_goes_with_the_modules_memory() -> None:
+    loaded, _, new = made_new(*FOLDED)
+    call(new, drawn(loaded))
+    new.to(torch.float64)
+    assert new._prepared is None
 
 
 def test_prepared_weights_are_kept_while_nothing_changes() -> None:

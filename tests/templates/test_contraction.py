@@ -8,8 +8,9 @@ import io
 import pickle
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
@@ -449,7 +450,7 @@ def test_split_sums_have_memory() -> None:
 def test_rows_of_a_flattened_batch_are_those_of_the_contraction() -> None:
     text = source("return self.linear(x)", "torch.randn(6, 5, 12)", LINEAR)
     found = plainest(design(made(text), for_arch("sm_90")), 1)[0].source
-    assert "launch(_linear, 5 * batch_size, dense(x)" in found and "new_empty(5 * batch_size * 65)" in found
+    assert "= linear(tensors[0], weights[0]" in found and "5 * batch_size, stream))" in found and "new_empty(5 * batch_size * 65)" in found
 
 
 def test_bias_is_added_in_the_epilogue() -> None:
@@ -527,7 +528,7 @@ def test_rows_too_long_for_registers_are_read_twice() -> None:
 def test_kernels_of_both_modes_split_their_own_weights() -> None:
     of = design(reference(NAMES[1], "both", **FULL), for_arch("sm_90"))
     text = plainest(of, 1)[0].source
-    assert "_train_linear_moments_split_weight.argtypes" in text and "_eval_linear_split_weight.argtypes" in text
+    assert "fill(_train_linear_moments_split_weight, " in text and "fill(_eval_linear_split_weight, " in text
 
 
 def test_template_has_what_its_text_needs_for_every_combination() -> None:
@@ -597,10 +598,20 @@ def loaded(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> Callable[[Candidate], t
 
     def load(of: Candidate) -> tuple[types.ModuleType, Launches]:
         found, launches = module(of), Launches()
-        found.launch = launches
+        found.fill, found.check = launches, lambda *_: None
         return found, launches
 
     return load
+
+
+def kept(model: Any) -> Any:
+    """What a call on the current stream takes of the module's weights."""
+    return model._weights(id(torch.cuda.current_stream()), torch.zeros(0))
+
+
+def memory_of(model: Any) -> torch.Tensor:
+    """The memory of the split weight: the largest in the table of pointers."""
+    return max(kept(model).pointed, key=torch.Tensor.numel)
 
 
 def small(forward: str = "return self.linear(x).relu()", init: str = LINEAR) -> Candidate:
@@ -610,11 +621,11 @@ def small(forward: str = "return self.linear(x).relu()", init: str = LINEAR) -> 
 def test_weight_is_split_once(loaded: Callable) -> None:
     found, launches = loaded(small())
     model = found.ModelNew()
-    assert model._weights() is model._weights() and len(launches.seen) == 1
+    assert kept(model) is kept(model) and len(launches.seen) == 1
 
 
 def test_memory_of_a_split_weight_holds_both_parts_and_the_exponents(loaded: Callable) -> None:
-    (memory,) = loaded(small())[0].ModelNew()._weights()
+    memory = memory_of(loaded(small())[0].ModelNew())
     assert memory.numel() == 20 * 64 + 20  # two float16 terms of 20 rows of 12, padded to 64, and 20 exponents
 
 
@@ -631,9 +642,9 @@ def test_memory_of_a_split_weight_holds_both_parts_and_the_exponents(loaded: Cal
 def test_changed_weight_is_split_again(loaded: Callable, change: Callable) -> None:
     found, launches = loaded(small())
     model = found.ModelNew()
-    model._weights()
+    kept(model)
     change(model)
-    (memory,) = model._weights()
+    memory = memory_of(model)
     assert len(launches.seen) == 2 and memory[0].item() == pytest.approx(model.linear.weight.sum().item())
 
 
@@ -645,26 +656,26 @@ def _with_gradient(p: torch.nn.Parameter) -> torch.nn.Parameter:
 def test_changed_bias_splits_nothing(loaded: Callable) -> None:
     found, launches = loaded(small())
     model = found.ModelNew()
-    model._weights()
+    kept(model)
     torch.nn.init.ones_(model.linear.bias)
-    model._weights()
+    kept(model)
     assert len(launches.seen) == 1
 
 
 def test_refresh_splits_again(loaded: Callable) -> None:
     found, launches = loaded(small())
     model = found.ModelNew()
-    model._weights()
+    kept(model)
     model.linear.weight.data.copy_(torch.ones(20, 12))
     model.refresh()
-    (memory,) = model._weights()
+    memory = memory_of(model)
     assert memory[0].item() == 240.0 and len(launches.seen) == 2
 
 
 def test_split_weights_are_in_no_state_dict_and_no_copy(loaded: Callable) -> None:
     found, _ = loaded(small())
     model = found.ModelNew()
-    model._weights()
+    kept(model)
     assert set(model.state_dict()) == {"linear.weight", "linear.bias"}
     assert copy.deepcopy(model)._prepared is None
 
@@ -673,7 +684,7 @@ def test_model_with_split_weights_is_pickled_without_them(loaded: Callable, monk
     found, _ = loaded(small())
     monkeypatch.setitem(__import__("sys").modules, "candidate", found)
     model = found.ModelNew()
-    model._weights()
+    kept(model)
     assert pickle.load(io.BytesIO(pickle.dumps(model)))._prepared is None
 
 
@@ -683,7 +694,7 @@ def test_folded_weight_is_split(loaded: Callable) -> None:
     assert "fold_batchnorm_into_linear" in found.__doc__
     model = found.ModelNew().eval()
     model.norm.running_var.fill_(4.0)
-    *_, memory = model._weights()
+    memory = memory_of(model)
     scale = (4.0 + model.norm.eps) ** -0.5
     assert memory[0].item() == pytest.approx(model.linear.weight.sum().item() * scale, rel=1e-4)
 
@@ -691,15 +702,15 @@ def test_folded_weight_is_split(loaded: Callable) -> None:
 def test_columns_of_a_weight_are_split_as_rows(loaded: Callable) -> None:
     found, _ = loaded(small("return torch.matmul(x, self.w)", "self.w = nn.Parameter(torch.randn(12, 20))"))
     sizes = []
-    found.launch = lambda kernel, rows, weight, memory: sizes.append((rows, weight.shape, weight.is_contiguous()))
-    found.ModelNew()._weights()
+    found.fill = lambda kernel, rows, weight, memory: sizes.append((rows, weight.shape, weight.is_contiguous()))
+    found.ModelNew()._prepare_weights()
     assert sizes == [(20, (20, 12), True)]
 
 
 def test_weight_of_two_contractions_is_split_once(loaded: Callable) -> None:
     forward = "return self.linear(x).relu(), self.linear(x * 2.0)"
     found, launches = loaded(small(forward))
-    assert len(found.ModelNew()._weights()) == 1 and len(launches.seen) == 1
+    assert len(kept(found.ModelNew()).made) == 1 and len(launches.seen) == 1
 
 
 # Streams and graphs
@@ -707,16 +718,16 @@ def test_weight_of_two_contractions_is_split_once(loaded: Callable) -> None:
 
 def test_another_stream_waits_for_split_weights(loaded: Callable, gpu: Gpu) -> None:
     model = loaded(small())[0].ModelNew()
-    (memory,) = model._weights()
+    memory = memory_of(model)
     made_on, gpu.stream = gpu.stream, Stream()
-    model._weights()
+    kept(model)
     assert gpu.stream.waited_for == [made_on] and gpu.used == [(memory.data_ptr(), gpu.stream)]
 
 
 def test_stream_that_split_weights_were_made_on_waits_for_nothing(loaded: Callable, gpu: Gpu) -> None:
     model = loaded(small())[0].ModelNew()
-    model._weights()
-    model._weights()
+    kept(model)
+    kept(model)
     assert not gpu.stream.waited_for and not gpu.used
 
 
@@ -724,21 +735,21 @@ def test_weights_split_while_a_graph_is_captured_are_a_part_of_it_alone(loaded: 
     found, launches = loaded(small())
     model = found.ModelNew()
     gpu.capturing = True
-    model._weights()
+    kept(model)
     gpu.capturing = False
-    model._weights()
+    kept(model)
     assert len(launches.seen) == 2
 
 
 def test_graph_keeps_the_split_weights_that_it_was_captured_with(loaded: Callable, gpu: Gpu) -> None:
     model = loaded(small())[0].ModelNew()
-    (memory,) = model._weights()
+    memory = memory_of(model)
     gpu.stream, gpu.capturing = Stream(), True
-    assert model._weights()[0] is model._weights()[0] is memory
+    assert memory_of(model) is memory_of(model) is memory
     gpu.capturing = False
     torch.nn.init.ones_(model.linear.weight)
-    assert model._weights()[0] is not memory
-    assert [kept[1][0] is memory for kept in model._captured] == [True] and not gpu.used
+    assert memory_of(model) is not memory
+    assert [found.made[0] is memory for found in model._captured] == [True] and not gpu.used
     assert copy.deepcopy(model)._captured == ()
 
 
@@ -760,23 +771,26 @@ class SplitLaunches:
 
     k: int
     sums: int
-    exponents: dict[int, torch.Tensor] = field(default_factory=dict)
+    bias: torch.Tensor
+    exponents: list[torch.Tensor] = field(default_factory=list)  # of the weight, then of x
 
-    def __call__(self, kernel: types.SimpleNamespace, rows: int, *tensors: torch.Tensor) -> None:
-        if kernel.name.endswith("_split_weight"):
-            self._split(*tensors)
-        elif kernel.name.endswith("_split"):
-            x, weight, terms, _, workspace = tensors
+    def fill(self, kernel: types.SimpleNamespace, rows: int, weight: torch.Tensor, memory: torch.Tensor) -> None:
+        self._split(weight, memory)
+
+    def launch(self, kernels: types.SimpleNamespace, tensors: Sequence[torch.Tensor], *_: object) -> None:
+        if kernels.name == "launch_kernels_1":
+            x, _, workspace = tensors
             self._split(x, workspace)
         else:
-            terms, bias, out, workspace = tensors
-            ld = (out.shape[1] + 3) // 4 * 4
+            out, workspace = tensors
+            rows, ld = out.shape[0], (out.shape[1] + 3) // 4 * 4
             sums = workspace[rows * self.k :][: self.sums * rows * ld].view(self.sums, rows, ld)[..., : out.shape[1]]
-            scale = -self.exponents[workspace.data_ptr()][:, None] - self.exponents[terms.data_ptr()]
-            out.copy_(torch.ldexp(sums.sum(0), scale) + bias)
+            of_weight, of_x = self.exponents
+            out.copy_(torch.ldexp(sums.sum(0), -of_x[:, None] - of_weight) + self.bias)
 
     def _split(self, matrix: torch.Tensor, memory: torch.Tensor) -> None:
-        terms, self.exponents[memory.data_ptr()] = split(matrix, self.k)
+        terms, exponents = split(matrix, self.k)
+        self.exponents.append(exponents)
         memory[: terms.numel() // 2] = terms.flatten().view(torch.float32)
 
 
@@ -787,11 +801,12 @@ def test_library_multiplies_parts_over_intervals_of_k(
     found, _ = loaded(candidate(bare(512, 1000, columns), variant="library"))
     for name in ("mm", "bmm"):  # on a CPU there is no such product
         monkeypatch.setattr(torch, name, lambda a, b, out_dtype, out: out.copy_(a.float() @ b.float()))
-    found.launch = SplitLaunches(1024, sums=8 + 2)
     model, x = found.ModelNew(), torch.randn(40, 1000)
+    launches = SplitLaunches(1024, sums=8 + 2, bias=model.linear.bias)
+    found.fill, found.launch = launches.fill, launches.launch
     with torch.no_grad():
         expected = x.double() @ model.linear.weight.double().t() + model.linear.bias
-        assert (model._run(x) - expected).abs().max() < 2e-6
+        assert (model._run(kept(model), 0, x) - expected).abs().max() < 2e-6
 
 
 @pytest.mark.parametrize(("sizes", "intervals"), [((64, 1000, 64), []), ((512, 1000, 64), [8]), ((64, 8192, 64), [64])])
@@ -822,10 +837,10 @@ def multiplied(forward: str, inputs: str, arguments: str = "x, y", init: str = "
 @pytest.mark.parametrize(
     ("forward", "inputs", "spelled"),
     [
-        ("return torch.matmul(x, y)", "torch.randn(6, 12), torch.randn(12, 20)", "dense(x), dense(y)"),
-        ("return F.linear(x, y)", "torch.randn(6, 12), torch.randn(20, 12)", "dense(x), dense(y)"),
-        ("return torch.bmm(x, y)", "torch.randn(6, 7, 12), torch.randn(6, 12, 20)", "dense(x), dense(y)"),
-        ("return torch.matmul(x, y)", "torch.randn(3, 6, 7, 12), torch.randn(3, 6, 12, 20)", "dense(x), dense(y)"),
+        ("return torch.matmul(x, y)", "torch.randn(6, 12), torch.randn(12, 20)", "(x_dense, y_dense, "),
+        ("return F.linear(x, y)", "torch.randn(6, 12), torch.randn(20, 12)", "(x_dense, y_dense, "),
+        ("return torch.bmm(x, y)", "torch.randn(6, 7, 12), torch.randn(6, 12, 20)", "(x_dense, y_dense, "),
+        ("return torch.matmul(x, y)", "torch.randn(3, 6, 7, 12), torch.randn(3, 6, 12, 20)", "(x_dense, y_dense, "),
     ],
 )
 def test_operand_that_is_no_weight_is_split_in_each_call(forward: str, inputs: str, spelled: str) -> None:
@@ -847,20 +862,20 @@ def test_operand_used_twice_is_split_along_rows_and_along_columns() -> None:
 )
 def test_a_transposed_left_operand_is_split_along_its_columns(forward: str, inputs: str, columns: str) -> None:
     text = multiplied(forward, inputs).source
-    assert f"split_strips<6, 64, 2>({columns}" in text and "dense(x), dense(y)" in text
+    assert f"split_strips<6, 64, 2>({columns}" in text and "(x_dense, y_dense, " in text
 
 
 def test_memory_for_a_batch_of_contractions_follows_the_batch() -> None:
     text = multiplied("return torch.bmm(x, y)", "torch.randn(6, 7, 12), torch.randn(6, 12, 20)").source
     assert "workspace = x.new_empty(7 * batch_size * 65 + 7 * batch_size // 7 * 20 * 65 + 3)" in text
-    assert "launch(_bmm, 7 * batch_size," in text and "constexpr int GROUP = 7;" in text
+    assert ", 7 * batch_size, stream))" in text and "constexpr int GROUP = 7;" in text
 
 
 def test_batch_of_weights_is_split_once(loaded: Callable) -> None:
     found, _ = loaded(multiplied("return torch.bmm(x, self.w)", "torch.randn(3, 7, 12)", "x", "self.w = nn.Parameter(torch.randn(3, 12, 20))"))
     sizes = []
-    found.launch = lambda kernel, rows, weight, memory: sizes.append((rows, weight.shape, memory.numel()))
-    found.ModelNew()._weights()
+    found.fill = lambda kernel, rows, weight, memory: sizes.append((rows, weight.shape, memory.numel()))
+    found.ModelNew()._prepare_weights()
     assert sizes == [(60, (3, 20, 12), 60 * 65)]
 
 

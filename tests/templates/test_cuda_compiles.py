@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from models import NAMES, design, made, reference, source
+from models import NAMES, design, made, plainest, reference, source
 
+from kgen.evaluator.build import read_extension
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import for_arch
 from kgen.templates import Task, template_for, templates
@@ -378,3 +379,17 @@ def test_kernels_for_devices_without_the_instructions_of_sm_80_compile(tmp_path:
     done = subprocess.run(["nvcc", "-cubin", "-std=c++17", "-gencode=arch=compute_75,code=sm_75", "-o", str(tmp_path / "old.cubin"), str(path)],
                           capture_output=True, text=True, timeout=120)  # fmt: skip
     assert done.returncode == 0 and "or_nan" in path.read_text(), done.stderr
+
+
+def test_functions_that_launch_runs_of_kernels_compile(tmp_path: Path) -> None:
+    """With tensors and weights of two dtypes, a batch size that rows follow, and two runs."""
+    forward = "y = self.norm(self.embedding(i)).flatten(0, 1)\nreturn torch.topk(y.softmax(1), 2)[0].softmax(1)"
+    init = "self.embedding, self.norm = nn.Embedding(9, 20), nn.LayerNorm(20)"
+    of = design(made(source(forward, "torch.randint(9, (6, 5))", init, "i")), for_arch("sm_90"))
+    extension = read_extension(next(c for c in plainest(of) if c.kernels > 1).source)
+    path = tmp_path / "runs.cu"
+    path.write_text(extension.cuda_source)
+    assert "launch_kernels_2(" in extension.cuda_source
+    done = subprocess.run(["nvcc", "-c", *extension.cuda_flags, "-Xcompiler", "-Wall,-Wextra", "-o", str(tmp_path / "runs.o"), str(path)],
+                          capture_output=True, text=True, timeout=300)  # fmt: skip
+    assert done.returncode == 0 and "warning" not in done.stderr, done.stderr

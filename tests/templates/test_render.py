@@ -72,7 +72,7 @@ def test_files_need_only_torch(name: str, mode: str, device: str) -> None:
         imports = [n for n in ast.walk(ast.parse(candidate.source)) if isinstance(n, (ast.Import, ast.ImportFrom))]
         modules = {a.name for n in imports if isinstance(n, ast.Import) for a in n.names}
         modules |= {n.module for n in imports if isinstance(n, ast.ImportFrom)}
-        assert {m.split(".")[0] for m in modules} <= {"torch", "ctypes"}
+        assert {m.split(".")[0] for m in modules} <= {"torch", "ctypes", "functools", "operator", "struct"}
 
 
 @every
@@ -353,22 +353,41 @@ def _used(line: str) -> set[str]:
 def test_kernel_writes_over_the_contraction() -> None:
     assert lines(next(c for c in rendered(NAMES[0], "eval", "cpu") if c.plan.startswith("linear(library) + inner"))) == [
         "batch_size = x.shape[0]",
-        "linear = F.linear(x, self.linear.weight, self.linear.bias)",
-        "softmax = linear",
-        "launch(_gelu_softmax, batch_size, softmax)",
+        "linear_weight, linear_bias = kept.tensors",
+        "linear = F.linear(x, linear_weight, linear_bias)",
+        "softmax = dense(linear, torch.float32)",
+        "launch(_launch_kernels, (softmax,), batch_size)",
         "return softmax",
     ]
 
 
 def test_rows_of_a_flattened_batch_are_a_multiple() -> None:
-    found = lines(one("return torch.exp(x.flatten(0, 1))", "torch.randn(6, 5, 20)"))
-    assert any(line.startswith("launch(_exp_kernel, 5 * batch_size") for line in found)
+    found = one("return torch.exp(x.flatten(0, 1))", "torch.randn(6, 5, 20)").source
+    assert re.search(r"^    exp_kernel\(.*, 5 \* batch_size\);$", found, re.MULTILINE)
 
 
 def test_inputs_are_made_dense_and_kernels_results_are_not() -> None:
     found = "\n".join(lines(one("return self.linear(x).relu() + y", "torch.randn(6, 12), torch.randn(6, 20)",
                                 "self.linear = nn.Linear(12, 20)", "x, y")))  # fmt: skip
-    assert "dense(y)" in found and "dense(linear)" not in found
+    assert "y_dense = dense(y, torch.float32)" in found and found.count("dense(") == 2  # the second is of what the library made
+
+
+KERNELS_IN_A_ROW = "return torch.softmax(torch.cumsum(torch.softmax(x, 1), 1), 1), self.linear(torch.cumsum(x, 1).relu())"
+
+
+def test_kernels_between_calls_of_the_library_are_launched_by_one_call() -> None:
+    found = one(KERNELS_IN_A_ROW, init="self.linear = nn.Linear(20, 20)")
+    runs = [line for line in lines(found) if line.startswith("launch(")]
+    assert found.kernels > len(runs) and len(runs) <= 1 + found.plan.count("(library)")
+
+
+def test_what_no_later_run_reads_shares_memory() -> None:
+    """Of four kernels, each result but the last is read by the next one alone."""
+    hardware = DEVICES["cpu"]
+    of = design(made(source("for _ in range(4):\n    x = torch.cumsum(x, 1)\nreturn x")), hardware)
+    found = next(c for c in plainest(of) if c.kernels == 4)
+    allocations = [line for line in lines(found) if "new_empty" in line]
+    assert len(allocations) == 3 and sum("memory" in line for line in allocations) == 1
 
 
 def test_result_of_the_library_is_made_dense() -> None:

@@ -179,10 +179,10 @@ def _before(task: Task, program: Program, params: Params, operands: _Operands) -
     n, terms = program.cols, terms_of(params)
     ld = leading_dimension(program.contraction.k, params)
     row, behind = ld * terms // 2, "" if operands.prepared else f" + {n * ld * terms // 2}"
-    w = task.plan.graph.fresh(operands.prepared.name) if operands.prepared else f"workspace[{{rows}} * {row} :]"
-    sums = f"workspace[{{rows}} * {row}{behind} :]"
+    w = task.plan.graph.fresh(operands.prepared.name) if operands.prepared else f"{{workspace}}[{{rows}} * {row} :]"
+    sums = f"{{workspace}}[{{rows}} * {row}{behind} :]"
     sizes = f"({{rows}}, {n}, {ld})"
-    call = f"multiply_terms(workspace, {w}, {sums}, {terms}, {params['splits']}, {sizes}, {sums_leading_dimension(n)})"
+    call = f"multiply_terms({{workspace}}, {w}, {sums}, {terms}, {params['splits']}, {sizes}, {sums_leading_dimension(n)})"
     scratch = [Argument(output_pointer(s.tensor), "out", s.tensor) for s in program.stores if s.level == ELEMENT][:1]
     prepared = (operands.prepared,) if operands.prepared else ()
     assert operands.workspace is not None
