@@ -187,6 +187,7 @@ class _Sweep:
     baselines: dict[str, tuple[Timing, ...]] = field(default_factory=dict)  # by device
     kept: list[events.Event] = field(default_factory=list)  # told after the next commit
     health: "Future[Health] | None" = None
+    health_asked: bool = False
     unrendered: int = 0  # points that failed to render
 
     @property
@@ -309,10 +310,18 @@ class _Sweep:
                 seconds=self.request.seconds,
             )
         )
+        if self.design.hardware.device_type != "cpu":
+            self._ask_health()
+
+    def _ask_health(self) -> None:
+        self.health_asked = True
         self.health = self.devices.beside(lambda device: device.health())
 
     def _keep_health(self, *, wait: bool = False) -> None:
-        """Store the problem's health, once it is known."""
+        """Store the problem's health, once it is known. On a CPU it is found out behind the first right candidate, which
+        needs the cores."""
+        if not self.health_asked and (wait or any(not r.candidate.control for r in self.right)):
+            self._ask_health()
         if self.health is None or not (wait or self.health.done()):
             return
         if not self.health.done() and (left := self.time_budget.finals_until - time.monotonic()) < math.inf:
