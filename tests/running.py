@@ -27,8 +27,7 @@ PROBLEM = str(Path(__file__).parent / "problems" / "long_tail.py")
 #: A sweep that is short, because PyTorch is not compiled.
 SHORT_SWEEP = ("sweep", PROBLEM, "--device", "cpu", "--baselines", "eager")
 
-#: ``kgen`` with finals of one second, for tests that do not look at what finals say.
-_BRIEF = "from kgen.tuning import sweep; sweep.FINAL_SECONDS['cpu'] = 1.0; from kgen.cli import main; main()"
+_BRIEF = str(Path(__file__).parent / "brief.py")
 
 #: kgen says these only because the machine does other work: the tests of other workers, for one.
 _BUSY = re.compile(r"kgen: (waiting for \S+, held by .*|finals are timed once more: of a candidate, .*: work beside the call)")
@@ -78,8 +77,8 @@ class Home:
         return self.popen([sys.executable, "-m", "kgen", *arguments], **environment)
 
     def start_brief(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """A ``kgen`` process that runs, with short finals."""
-        return self.popen([sys.executable, "-c", _BRIEF, *arguments], **environment)
+        """A ``kgen`` process that runs, with short finals; so have those that it starts."""
+        return self.popen([sys.executable, _BRIEF, *arguments], **environment)
 
     def typed(self, *arguments: str, **environment: str) -> Ended:
         """A ``kgen`` command of this process, which has torch loaded already."""
