@@ -1,11 +1,13 @@
 # make demo             look for a kernel that beats PyTorch on this machine, and write the best one found
 # make test             run the tests
 # make test-exhaustive  run all adversarial cases, all tests of the evaluator, the templates and sweeps, and GPU tests
+# make test-newest      run the tests with the newest torch that kgen admits, instead of the pinned one
 # make clean            remove what these made, but not what was measured (runs/)
 # Each sets up .venv first; PYTHON chooses the interpreter (3.11 or newer).
 
 PYTHON ?= python3
 VENV := .venv
+NEWEST := .venv-newest
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTS_INSTALLED := $(VENV)/.tests-installed
@@ -16,10 +18,10 @@ export PATH := $(BIN):$(PATH)
 # pip compiles no bytecode, which would take most of its time. Python keeps that of modules that are imported.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-exhaustive clean
+.PHONY: demo test test-exhaustive test-newest clean
 
 demo: $(INSTALLED)
-	@if $(BIN)/python -W ignore -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
+	@if [ -e /dev/nvidia0 ]; \
 	then sizes=''; else sizes='-D batch_size=256 -D in_features=256'; fi; \
 	set -e -x; \
 	$(BIN)/kgen sweep linear_gelu_softmax $$sizes --baselines eager,compile --budget 8 --time 20 || test $$? -eq 1; \
@@ -30,6 +32,14 @@ test: $(TESTS_INSTALLED)
 
 test-exhaustive: $(TESTS_INSTALLED)
 	$(BIN)/python -m pytest -m '' tests/adversarial tests/evaluator tests/templates tests/tuning tests/gpu
+
+test-newest: export PATH := $(CURDIR)/$(NEWEST)/bin:$(PATH)
+test-newest:
+	$(PYTHON) -m venv $(NEWEST)
+	grep -v '^torch==' constraints.txt >$(NEWEST)/constraints.txt
+	$(NEWEST)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check -c $(NEWEST)/constraints.txt -e '.[test]'
+	$(NEWEST)/bin/python -W ignore -c 'import torch; print("torch", torch.__version__)'
+	$(NEWEST)/bin/python -m pytest --numprocesses=3 --dist=loadgroup --no-loadscope-reorder
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "kgen needs Python 3.11 or newer")'
@@ -43,5 +53,5 @@ $(TESTS_INSTALLED): $(INSTALLED)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache
+	rm -rf $(VENV) $(NEWEST) build dist .pytest_cache
 	find kgen tests benchmarks problems -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -62,3 +62,15 @@ class _Lent(Server):
 
     def spawn(self, kind: str, options: Any, log: Path, environment: Any = None) -> Child:
         return self._lent.spawn(kind, options, log, environment)
+
+
+@contextmanager
+def one_server_of_plans(home: Path) -> Iterator[None]:
+    """Commands of this process that capture a problem share one fork server."""
+    from kgen.evaluator.runtime import process
+
+    server = Server(home, {}, first=["kgen.compiler.capture"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "Server", lambda *_, **__: _Lent(server))
+        yield
+    server.close()

@@ -122,14 +122,15 @@ def plan(problem: Problem, arch: str | None = None, server: Server | None = None
     :class:`kgen.errors.DeviceError` for an unknown architecture and :class:`kgen.errors.ProblemError` where the problem
     cannot be executed or captured.
     """
-    hardware = _hardware(arch)
+    hardware = hardware_of(arch)
     settled, capture = capture_apart(problem, hardware.device_type, server)
     graphs = capture.graphs[:1] if capture.same else capture.graphs
     predictor = Predictor(hardware)
     return Planned(settled, hardware, tuple(_mode(mode, graph, predictor) for mode, graph in graphs))
 
 
-def _hardware(arch: str | None) -> Hardware:
+def hardware_of(arch: str | None) -> Hardware:
+    """The limits of an architecture; ``None`` is that of this machine's GPU, else :data:`DEFAULT_ARCH`. Raises :class:`DeviceError`."""
     if arch == "cpu":
         return cpu()
     return for_arch(arch or gpu_arch() or DEFAULT_ARCH)

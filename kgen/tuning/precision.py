@@ -56,6 +56,11 @@ def predicted(graph: OpGraph) -> tuple[OpGraph, tuple[Precision, ...]]:
     return _marked(graph, lambda _, node: (tf32[node.name], tf32[node.name])), found
 
 
+def guessed(capture: Capture) -> Capture:
+    """The graphs with :func:`predicted` marks."""
+    return replace(capture, graphs=tuple((mode, predicted(graph)[0]) for mode, graph in capture.graphs))
+
+
 def _convolutions(graph: OpGraph) -> list[tuple[Node, str]]:
     """The convolutions of float32 tensors, and why cuDNN probably computes each in float32; empty where in TF32."""
     found = []

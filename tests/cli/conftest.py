@@ -40,3 +40,12 @@ def won(filled: Filled) -> Filled:
     filled.database.add_rejections(filled.sweep, [Rejection("a plan", {}, "threads", "1024 at most")])
     filled.database.finish_sweep(filled.sweep, "finished", 61.0, candidate("winner").id)
     return filled
+
+
+@pytest.fixture(scope="module")
+def one_server_of_plans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands that capture a problem share one fork server, which has torch loaded."""
+    from lending import one_server_of_plans
+
+    with one_server_of_plans(tmp_path_factory.mktemp("plans")):
+        yield

@@ -11,6 +11,8 @@ from models import source
 
 from kgen.cli import main
 
+pytestmark = pytest.mark.usefixtures("one_server_of_plans")
+
 FORWARD = "return torch.logcumsumexp(torch.softmax(self.linear(x).relu(), 1), 1)"
 
 

@@ -1,0 +1,72 @@
+"""A kernel's loop program as text: its loops, and one line for each load, value and store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kgen.compiler.loops import Load, Loop, Map, Place, Program, Reduce, Store
+from kgen.compiler.scans import Scan
+from kgen.compiler.windows import Window
+
+
+def lines(program: Program) -> Iterator[str]:
+    """The program, line by line. Indices are of rows and columns; expressions are C, in which ``{0}`` is the first operand."""
+    yield f"rows  {_loops(program.row_loops, program.row_size)}"
+    yield f"cols  {_loops(program.col_loops, program.col_size)}"
+    if program.contraction is not None:
+        of = program.contraction
+        yield f"{of.name} = sum over {of.k} of {of.x if of.before is None else '(before)'} * {of.weight}"
+        yield from (f"  {line}" for line in (lines(of.before) if of.before is not None else ()))
+    for step in (*program.loads, *program.steps):
+        yield from _step(step)
+    for store in program.stores:
+        yield _store(store)
+
+
+def _step(step: Map | Load | Window | Scan | Reduce) -> Iterator[str]:
+    if isinstance(step, Load):
+        yield f"{step.name}: {step.dtype} = {_read(step)}"
+    elif isinstance(step, Map):
+        yield f"{step.name}: {step.dtype} = {_filled(step.expression, step.args)}"
+    elif isinstance(step, Reduce):
+        yield f"{', '.join(step.names)}: {', '.join(step.dtypes)} = {step.kind} over cols of {', '.join(step.args)}"
+    elif isinstance(step, Scan):
+        back = ", from the last column back" if step.reverse else ""
+        yield f"{step.name}: {step.dtype} = running {step.kind} along cols of {step.args[0]}{back}"
+    else:
+        yield f"{step.name}: {step.dtype} = {step.kind} of {step.arg} over a window of {_extents(step)}, {step.fill} outside"
+        for inner in step.body:
+            yield from (f"  {line}" for line in _step(inner))
+
+
+def _read(load: Load) -> str:
+    index = load.access.index()
+    value = f"{load.tensor}[{index}]" if load.tensor else index
+    condition = load.access.condition()
+    return f"{value} if {condition} else {load.fill}" if condition else value
+
+
+def _filled(expression: str, args: Sequence[str]) -> str:
+    for number, name in enumerate(args):
+        expression = expression.replace(f"{{{number}}}", name)
+    return expression
+
+
+def _store(store: Store) -> str:
+    cast = f" as {store.dtype}" if store.dtype != store.of else ""
+    into = f"{store.into} (updated)" if store.into else store.tensor
+    return f"{into}[{_place(store.access)}] = {store.arg}{cast}"
+
+
+def _place(place: Place) -> str:
+    condition = place.condition()
+    return f"{place.index()} if {condition}" if condition else place.index()
+
+
+def _loops(loops: Sequence[Loop], size: object) -> str:
+    axes = ", ".join(f"{loop.symbol} < {loop.extent}" for loop in loops)
+    return f"{size}: {axes}" if axes else f"{size}"
+
+
+def _extents(window: Window) -> str:
+    return " x ".join(str(slide.taps) for slide in window.slides)
