@@ -1,0 +1,185 @@
+"""Measures the host time of a call: of exported modules, and of eager PyTorch beside each.
+
+    python benchmarks/host_time.py KernelBench/level1 KernelBench/level2 [--record kernelbench] [--layers 2 12] [--only REGEX]
+
+Ten recorded winners are rendered again from their plans and parameters. BERT is the first plan that the search would
+try, with kernels that are compiled at a low level of optimisation. Each module has a process of its own. Host time is
+the time until a call returns while nothing is queued on the device, under ``torch.no_grad``. Each figure is the median
+of 1,000 calls; eager and the export take turns. ``kernels`` are launches of the export's own kernels in one call, as the profiler sees
+them. ``library calls`` are all other calls into PyTorch, views among them. ``derived`` are tensors that are made from
+weights and kept. The goal is 12 us, 2.5 us a kernel, 3 us a library call and 0.12 us a derived tensor, and no more than
+eager's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from _record import ROOT, Cell, record
+from kernelbench import NAME, key_of, problem_files, recorded
+from kernelbench_check import source_of
+
+BERT = Path(__file__).parent / "host_time_problems" / "bert.py"
+CALLS, WARM_UP = 1000, 20
+SECONDS = 500  #: for one module, its build included
+#: Of the goal, in us: a call, a kernel, a library call, a derived tensor.
+GOAL = (12.0, 2.5, 3.0, 0.12)
+#: Levels and numbers of problems: matmul, reductions, a convolution and a scan; chains of one to five kernels.
+WINNERS = {(1, 1), (1, 23), (1, 40), (1, 50), (1, 89), (2, 13), (2, 21), (2, 37), (2, 39), (2, 99)}
+#: Functions of an export that are no call of the library.
+_OWN = {"launch", "dense", "new_empty", "on_device"}
+
+
+# In the process of one module ------------------------------------------------------------------------------------
+
+
+def bert(layers: int) -> tuple[str, str]:
+    """The problem's text and a candidate for it: the plainest of its first plan, quick to compile."""
+    from kgen.evaluator.protocol import Accuracy
+    from kgen.hardware import probe
+    from kgen.problem import load, read_problem
+    from kgen.tuning.design import Design, captured
+    from kgen.tuning.search import Point
+
+    loaded = load(read_problem(str(BERT), {"layers": str(layers)}, mode="eval"))
+    design = Design(loaded.problem, captured(loaded, "cuda"), probe("cuda:0"), Accuracy.PYTORCH)
+    source = design.candidate(Point(0, (0,) * len(design.options[0].kernels))).source
+    return loaded.problem.source, source.replace('CUDA_FLAGS = ["-O3", ', 'CUDA_FLAGS = ["--Ofast-compile=max", ')
+
+
+def measured(problem_text: str, source: str, training: bool) -> dict[str, Cell]:
+    """Host times of eager and of the export, and what the goal counts."""
+    import torch
+
+    problem, candidate = (_executed(text) for text in (problem_text, source))
+
+    def made(kind: Callable[..., Any]) -> Any:
+        torch.manual_seed(42)
+        with torch.device("cuda"):
+            return kind(*problem.get("get_init_inputs", list)()).cuda().train(training)
+
+    with torch.no_grad():
+        eager, new = made(problem["Model"]), made(candidate["ModelNew"])
+        with torch.device("cuda"):
+            inputs = [x.cuda() if isinstance(x, torch.Tensor) else x for x in problem["get_inputs"]()]
+        times = _host_times([lambda: eager(*inputs), lambda: new(*inputs)])
+        kernels = _own_launches(lambda: new(*inputs), source)
+    counts = kernels, _library_calls(source), len(getattr(new._prepared, "made", ())) if hasattr(new, "_prepared") else 0
+    bound = GOAL[0] + sum(cost * count for cost, count in zip(GOAL[1:], counts))
+    return {
+        "kernels": counts[0], "library calls": counts[1], "derived": counts[2], "eager us": times[0], "export us": times[1],
+        "goal us": min(bound, times[0]), "reached": "yes" if times[1] <= min(bound, times[0]) else "no",
+    }  # fmt: skip
+
+
+def _executed(text: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "file"}
+    exec(compile(text, "file.py", "exec"), names)
+    return names
+
+
+def _host_times(calls: Sequence[Callable[[], Any]]) -> list[float]:
+    """The median microseconds until each call returns, with nothing queued; calls take turns."""
+    import torch
+
+    found: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        for _ in range(WARM_UP):
+            call()
+    for _ in range(CALLS):
+        for call, times in zip(calls, found):
+            torch.cuda.synchronize()
+            started = time.perf_counter()
+            call()
+            times.append((time.perf_counter() - started) * 1e6)
+    return [median(times) for times in found]
+
+
+def _own_launches(call: Callable[[], Any], source: str) -> int:
+    """Launches of kernels that are defined in ``source``, in one call."""
+    import torch
+
+    own = set(re.findall(r"(\w+)\([^()]*\) \{$", source, re.MULTILINE))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        call()
+        torch.cuda.synchronize()
+    names = [re.match(r"(?:void )?(?:[\w()]+::| )*(\w+)", e.name) for e in profile.events() if e.device_type.name == "CUDA"]
+    return sum(name is not None and name[1] in own for name in names)
+
+
+def _library_calls(source: str) -> int:
+    """Calls into PyTorch in the text of the mode's method."""
+    model = next(n for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and n.name == "ModelNew")
+    run = next(n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "_run")
+    calls = [n.func for n in ast.walk(run) if isinstance(n, ast.Call)]
+    names = [f.attr if isinstance(f, ast.Attribute) else f.id for f in calls if isinstance(f, (ast.Attribute, ast.Name))]
+    return sum(name not in _OWN and name != "max" for name in names)
+
+
+def one(words: Sequence[str]) -> dict[str, Cell]:
+    kind, *rest = words
+    if kind == "bert":
+        return measured(*bert(int(rest[0])), training=False)
+    file, plan, params = rest
+    source = source_of(Path(file), plan, params)
+    if source is None:
+        return {"reached": "the recorded text no longer renders"}
+    return measured(Path(file).read_text(encoding="utf-8"), source, training=True)
+
+
+# The conductor ---------------------------------------------------------------------------------------------------
+
+
+def in_a_process(words: Sequence[str]) -> dict[str, Cell]:
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"TORCH_EXTENSIONS_DIR": folder, "PYTHONPATH": str(ROOT), "KGEN_HOME": folder}
+        try:
+            ran = subprocess.run([sys.executable, __file__, "--one", *words], env=environment, capture_output=True, text=True, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            return {"reached": f"not measured within {SECONDS} s"}
+    if ran.returncode:
+        return {"reached": f"not measured: {(ran.stderr.strip().splitlines() or ['?'])[-1][:160]}"}
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+def main(words: Sequence[str]) -> None:
+    if words[:1] == ["--one"]:
+        print(json.dumps(one(words[1:])))
+        return
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("paths", nargs="*", type=Path, help="problem files, or folders of them")
+    parser.add_argument("--record", default=NAME, metavar="NAME", help="name of the record that has the winners")
+    parser.add_argument("--layers", nargs="*", type=int, default=[2], help="of BERT; 12 are BERT base")
+    parser.add_argument("--only", default="", help="regular expression over the modules' names")
+    options = parser.parse_args(words)
+    winners = {(row["level"], row["problem"]): row for row in recorded(options.record)}
+    tasks = {}
+    for file in problem_files(options.paths):
+        key = key_of(file)
+        if key in winners and (key[0], int(str(key[1]).partition("_")[0])) in WINNERS:
+            row = winners[key]
+            tasks[f"level {key[0]}, {file.stem}"] = ["winner", str(file), str(row["plan"]), str(row["params"] or "")]
+    tasks |= {f"BERT, {count} layers": ["bert", str(count)] for count in options.layers}
+    rows = []
+    for name, task in tasks.items():
+        if re.search(options.only, name):
+            rows.append({"module": name} | in_a_process(task))
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    notes = __doc__.partition("\n\n")[2].partition("\n\n")[2].replace("\n", " ").strip()
+    record("host_time", "Host time of a call", rows, notes)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
