@@ -23,13 +23,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from _record import ROOT, Cell, record
 from kernelbench import NAME, key_of, problem_files, recorded
-from kernelbench_check import source_of
+from kernelbench_check import alone, source_of
 
 BERT = Path(__file__).parent / "host_time_problems" / "bert.py"
 CALLS, WARM_UP = 1000, 20
@@ -59,8 +60,8 @@ def bert(layers: int) -> tuple[str, str]:
     return loaded.problem.source, source.replace('CUDA_FLAGS = ["-O3", ', 'CUDA_FLAGS = ["--Ofast-compile=max", ')
 
 
-def measured(problem_text: str, source: str, training: bool) -> dict[str, Cell]:
-    """Host times of eager and of the export, and what the goal counts."""
+def measured(problem_text: str, source: str, training: bool, lock: Path) -> dict[str, Cell]:
+    """Host times of eager and of the export, and what the goal counts. The export is built before it waits for its turn."""
     import torch
 
     problem, candidate = (_executed(text) for text in (problem_text, source))
@@ -70,7 +71,7 @@ def measured(problem_text: str, source: str, training: bool) -> dict[str, Cell]:
         with torch.device("cuda"):
             return kind(*problem.get("get_init_inputs", list)()).cuda().train(training)
 
-    with torch.no_grad():
+    with alone(lock), torch.no_grad():
         eager, new = made(problem["Model"]), made(candidate["ModelNew"])
         with torch.device("cuda"):
             inputs = [x.cuda() if isinstance(x, torch.Tensor) else x for x in problem["get_inputs"]()]
@@ -129,14 +130,14 @@ def _library_calls(source: str) -> int:
 
 
 def one(words: Sequence[str]) -> dict[str, Cell]:
-    kind, *rest = words
+    lock, kind, *rest = words
     if kind == "bert":
-        return measured(*bert(int(rest[0])), training=False)
+        return measured(*bert(int(rest[0])), training=False, lock=Path(lock))
     file, plan, params = rest
     source = source_of(Path(file), plan, params)
     if source is None:
         return {"reached": "the recorded text no longer renders"}
-    return measured(Path(file).read_text(encoding="utf-8"), source, training=True)
+    return measured(Path(file).read_text(encoding="utf-8"), source, training=True, lock=Path(lock))
 
 
 # The conductor ---------------------------------------------------------------------------------------------------
@@ -163,6 +164,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--record", default=NAME, metavar="NAME", help="name of the record that has the winners")
     parser.add_argument("--layers", nargs="*", type=int, default=[2], help="of BERT; 12 are BERT base")
     parser.add_argument("--only", default="", help="regular expression over the modules' names")
+    parser.add_argument("--at-once", type=int, default=max(1, len(os.sched_getaffinity(0)) - 2), help="modules that are built beside each other")
     options = parser.parse_args(words)
     winners = {(row["level"], row["problem"]): row for row in recorded(options.record)}
     tasks = {}
@@ -172,10 +174,12 @@ def main(words: Sequence[str]) -> None:
             row = winners[key]
             tasks[f"level {key[0]}, {file.stem}"] = ["winner", str(file), str(row["plan"]), str(row["params"] or "")]
     tasks |= {f"BERT, {count} layers": ["bert", str(count)] for count in options.layers}
+    names = [name for name in tasks if re.search(options.only, name)]
     rows = []
-    for name, task in tasks.items():
-        if re.search(options.only, name):
-            rows.append({"module": name} | in_a_process(task))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.at_once) as pool:
+        lock = str(Path(folder) / "device")
+        for name, found in zip(names, pool.map(lambda name: in_a_process([lock, *tasks[name]]), names)):
+            rows.append({"module": name} | found)
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     notes = __doc__.partition("\n\n")[2].partition("\n\n")[2].replace("\n", " ").strip()
     record("host_time", "Host time of a call", rows, notes)

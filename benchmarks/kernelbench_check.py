@@ -185,7 +185,7 @@ def _host(call: Callable[[], Any]) -> float:
 
 
 @contextlib.contextmanager
-def _alone(lock: Path) -> Iterator[None]:
+def alone(lock: Path) -> Iterator[None]:
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -195,7 +195,7 @@ def check_one(file: Path, plan: str, params: str, lock: Path) -> dict[str, Cell]
     source = source_of(file, plan, params)
     if source is None:
         return {"KernelBench": "not checked: the recorded text no longer renders"}
-    return judged(file, source, lambda: _alone(lock))
+    return judged(file, source, lambda: alone(lock))
 
 
 # The conductor ---------------------------------------------------------------------------------------------------
