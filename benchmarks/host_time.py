@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import fcntl
 import json
 import os
 import re
@@ -61,10 +62,11 @@ def bert(layers: int) -> tuple[str, str]:
 
 
 def measured(problem_text: str, source: str, training: bool, lock: Path) -> dict[str, Cell]:
-    """Host times of eager and of the export, and what the goal counts. The export is built before it waits for its turn."""
+    """Host times of eager and of the export, and what the goal counts. Nothing is measured while a module is built."""
     import torch
 
-    problem, candidate = (_executed(text) for text in (problem_text, source))
+    with alone(lock, fcntl.LOCK_SH):
+        problem, candidate = (_executed(text) for text in (problem_text, source))
 
     def made(kind: Callable[..., Any]) -> Any:
         torch.manual_seed(42)

@@ -185,9 +185,9 @@ def _host(call: Callable[[], Any]) -> float:
 
 
 @contextlib.contextmanager
-def alone(lock: Path) -> Iterator[None]:
+def alone(lock: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
     with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, how)
         yield
 
 
