@@ -10,6 +10,7 @@ A Notice may come at any time. Events may come from any thread.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Callable, Mapping
 
@@ -266,3 +267,23 @@ Event = Beside | Step | Started | Notice | Cluster | Measured | Built | Evaluate
 
 #: Receives each event.
 Listener = Callable[[Event], None]
+
+
+class Later:
+    """A listener that keeps events until another one is there. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: list[Event] = []
+        self._listener: Listener = self._kept.append
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            self._listener(event)
+
+    def tell(self, listener: Listener) -> None:
+        """Give ``listener`` the events that were kept, and all that follow."""
+        with self._lock:
+            self._listener = listener
+            for event in self._kept:
+                listener(event)

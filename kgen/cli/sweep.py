@@ -129,9 +129,8 @@ def sweep(
     else:
         asked = read_problem(problems[0], overrides, mode, dtype)
 
+    from kgen.events import Later
     from kgen.tuning.opening import SweepRequest, ahead
-    from kgen.views import progress
-    from kgen.views.console import console
 
     ask = partial(
         SweepRequest,
@@ -150,17 +149,25 @@ def sweep(
         from kgen.cli.suite import run_suite
 
         return run_suite(members, ask, at_once=at_once, cluster=cluster, db=db, as_json=as_json, quiet=quiet)
-    watch = progress.JsonLines(click.echo) if as_json else progress.Watch() if quiet else progress.Live(console())
-    with watch:
-        if cluster:
-            _run_on(cluster, ask(problem=asked), watch)
-        else:
-            request = ask(problem=asked)
-            with ahead(request, watch) as devices:
-                from kgen.tuning.sweep import run  # while the processes start
+    request = ask(problem=asked)
+    if cluster:
+        with _watch(as_json, quiet) as watch:
+            _run_on(cluster, request, watch)
+    else:
+        told = Later()
+        with ahead(request, told) as devices, _watch(as_json, quiet) as watch:  # the slow imports, while processes start
+            from kgen.tuning.sweep import run
 
-                run(request, watch, devices)
+            told.tell(watch)
+            run(request, watch, devices)
     return _sweep_ended(watch.tally, asked, problems[0], db, as_json)
+
+
+def _watch(as_json: bool, quiet: bool) -> Watch:
+    from kgen.views import progress
+    from kgen.views.console import console
+
+    return progress.JsonLines(click.echo) if as_json else progress.Watch() if quiet else progress.Live(console())
 
 
 def _run_on(cluster: str, request: SweepRequest, watch: Watch) -> None:

@@ -254,6 +254,17 @@ class Evaluator:
         self._begun.clear()
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
+        if not self._large:
+            threading.Thread(target=self._make_cases, args=(oracle,), name="kgen-cases", daemon=True).start()
+
+    def _make_cases(self, oracle: OracleClient) -> None:
+        """Have the oracle make the test cases while no candidate is there yet. What fails is told to who asks next."""
+        with suppress(EvaluatorError, ProblemError, DeviceError):
+            for name, mode in self._opened["cases"]:
+                with self._lock.working():
+                    if self._oracle is not oracle or self._closing.is_set():
+                        return
+                    oracle.case(name, mode, Weights.DRAWN)
 
     def _first_run(self, oracle: OracleClient) -> tuple[dict[str, Any], list[int]]:
         """Have the oracle run the problem. Raises :class:`ProblemError` where that takes too long, or often ends its process."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kgen import events
 from kgen.evaluator.pool import DevicePool
 from kgen.tuning import opening
 
@@ -44,3 +45,12 @@ def test_opening_imports_neither_torch_nor_the_store() -> None:
     slow = "{'torch', 'sqlalchemy', 'sympy'}"
     code = f"import sys, kgen.tuning.opening; sys.exit(bool({slow} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_events_before_a_listener_are_kept_in_order() -> None:
+    later, heard = events.Later(), []
+    for text in "ab":
+        later(events.Notice(text))
+    later.tell(heard.append)
+    later(events.Notice("c"))
+    assert [event.text for event in heard] == ["a", "b", "c"]
