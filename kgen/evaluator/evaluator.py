@@ -258,7 +258,7 @@ class Evaluator:
             threading.Thread(target=self._make_cases, args=(oracle,), name="kgen-cases", daemon=True).start()
 
     def _make_cases(self, oracle: OracleClient) -> None:
-        """Have the oracle make the test cases while no candidate is there yet. What fails is told to who asks next."""
+        """Have the oracle make the test cases while no candidate is there yet. A case that fails raises again where it is asked for."""
         with suppress(EvaluatorError, ProblemError, DeviceError):
             for name, mode in self._opened["cases"]:
                 with self._lock.working():

@@ -1,5 +1,6 @@
 """The evaluator's own processes fail: they are named, started again, and work with less where memory was the reason."""
 
+import threading
 import os
 import signal
 import time
@@ -100,7 +101,8 @@ def test_a_reference_without_memory_is_tried_again_with_fewer_rows(evaluator, mo
     ask, failures = OracleClient.ask, iter([OracleFailed("OutOfMemoryError: no", "as given", True)])
 
     def failing(self, do, fds=(), **request):
-        if request.get("case") and (failure := next(failures, None)):
+        ahead = threading.current_thread().name == "kgen-cases"  # its failures tell nobody
+        if request.get("case") and not ahead and (failure := next(failures, None)):
             raise failure
         return ask(self, do, fds, **request)
 
