@@ -319,16 +319,29 @@ class _Cutter:
         if any(not n.call and n.name not in own | self._cheap for n in self.graph.nodes):
             return  # no library call computes that operator
         for fusable in dict.fromkeys((own, rest)):
-            yield from self._plans_of(fusable)
+            yield from self._plans_without_spoilers(fusable)
 
-    def _plans_of(self, fusable: frozenset[str]) -> Iterator[FusionPlan]:
-        """Each way to cut the runs of these nodes; all others are library calls."""
+    def _plans_without_spoilers(self, fusable: frozenset[str]) -> Iterator[FusionPlan]:
+        """The plans of these nodes. Where there are none, a value that a kernel must compute again and cannot is a library call.
+
+        ``embedding(ids)`` is such a value: a reduction does not store it, and no linear layer looks it up to add it.
+        """
+        spoilers: set[str] = set()
+        found = list(self._plans_of(fusable, spoilers))
+        calls = frozenset(name for name in spoilers & fusable if self.graph.node(name).call)
+        if found or not calls:
+            yield from found
+        else:
+            yield from self._plans_without_spoilers(fusable - calls)
+
+    def _plans_of(self, fusable: frozenset[str], spoilers: set[str]) -> Iterator[FusionPlan]:
+        """Each way to cut the runs of these nodes; all others are library calls. ``spoilers`` are added to."""
         ordered = _order(self.graph, self.free, fusable)
         runs = [list(run) for _, run in itertools.groupby(ordered, lambda n: n.name in fusable)]
         most = _most_choices(self.graph)
         options = [list(itertools.islice(self._cuts(run), most)) if run[0].name in fusable else [None] for run in runs]
         for choice in itertools.islice(itertools.product(*options), most):
-            steps = self._steps(fusable, runs, choice)
+            steps = self._steps(fusable, runs, choice, spoilers)
             if steps is not None and (any(isinstance(s, Kernel) for s in steps) or self.graph.folded):
                 yield _plan(self.variant, steps, self._programs)
 
@@ -433,8 +446,13 @@ class _Cutter:
                 step, growing = step // 2, False
         return length
 
-    def _steps(self, fusable: frozenset[str], runs: list[list[Node]], choice: tuple) -> tuple[Step, ...] | None:
-        """The steps of one choice of cuts, with each kernel's name and outputs; ``None`` where no template takes one."""
+    def _steps(
+        self, fusable: frozenset[str], runs: list[list[Node]], choice: tuple, spoilers: set[str]
+    ) -> tuple[Step, ...] | None:
+        """The steps of one choice of cuts, with each kernel's name and outputs; ``None`` where no template takes one.
+
+        ``spoilers`` then gets the values that the kernel computes again.
+        """
         graph = self.graph
         pieces: list[tuple[Node, ...] | Node] = []
         for run, cut in zip(runs, choice):
@@ -469,6 +487,7 @@ class _Cutter:
             taken = kernels[number]
             template = self._template(taken.nodes, taken.outputs)
             if template is None:
+                spoilers.update(set(taken.nodes) - {n.name for n in piece} - self.free)
                 return None
             program = self._lowered(taken.nodes, taken.outputs)
             steps += self._views_of(program.operands, steps)

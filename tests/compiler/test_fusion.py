@@ -518,3 +518,17 @@ def test_kernels_of_many_nodes_are_lowered_few_times(monkeypatch: pytest.MonkeyP
     found = planned(textwrap.dedent(forward), "self.a = nn.Parameter(torch.randn(20, 3))", "torch.randn(4, 6, 20)")
     assert max(len(step.nodes) for p in found for step in p.steps if isinstance(step, Kernel)) == 97
     assert sum(lowered) < 8000
+
+
+@pytest.mark.parametrize("device_type", ["cpu", "cuda"])
+def test_value_that_no_kernel_stores_or_computes_again_is_a_library_call(device_type: str) -> None:
+    """As in two layers of a language model: only what cannot be in a kernel stays out of it."""
+    norm = "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)"
+    found = graph(made(source(
+        f"x = self.table(ids)\nx = x + self.first({norm})\nx = x + self.second({norm})\nreturn {norm}",
+        "torch.randint(0, 100, (2, 16))",
+        "self.table = nn.Embedding(100, 64)\nself.first = nn.Linear(64, 64, bias=False)\nself.second = nn.Linear(64, 64, bias=False)",
+        "ids",
+    )))  # fmt: skip
+    best, *_ = plans(found, tuple(templates(device_type).values()))
+    assert best.kernels and {s.node for s in best.steps if isinstance(s, Library)} <= {"embedding"}
