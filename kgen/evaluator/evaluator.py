@@ -212,7 +212,7 @@ class Evaluator:
             "rows": self._rows, "without": self._left_out, "seconds": self.limits.reference_seconds,
         }, self.home / "logs" / "oracle.log")
         release(child.kill)
-        self._oracle = oracle = OracleClient(child, _ORACLE_SECONDS, self.limits.reference_until)
+        self._oracle = oracle = OracleClient(child, _ORACLE_SECONDS)
         release(oracle.close)
         named, _ = oracle.ask("key")
         self._lock = DeviceLock(named["key"], self._notice, stop=self._closing)
@@ -269,7 +269,7 @@ class Evaluator:
     def _first_run(self, oracle: OracleClient) -> tuple[dict[str, Any], list[int]]:
         """Have the oracle run the problem. Raises :class:`ProblemError` where that takes too long, or often ends its process."""
         try:
-            return oracle.ask("open")
+            return oracle.ask("open", until=self.limits.first_until)
         except OracleFailed as error:
             if error.late:
                 raise ProblemError(f"{self.problem.path}: its own code did not end: {error.text}") from error
@@ -362,8 +362,6 @@ class Evaluator:
             except EvaluatorError as failure:
                 error = failure
                 self._recover(error, life)
-                if time.monotonic() > self.limits.reference_until:
-                    break
         raise error
 
     def _recover(self, error: EvaluatorError, life: int) -> None:

@@ -255,7 +255,6 @@ class Limits:
     compile_until: float = math.inf  #: on the monotonic clock; a baseline that is not compiled by then is left out
     judge_until: float = math.inf  #: on the monotonic clock; candidates are not judged after it
     first_until: float = math.inf  #: the same before one with a kernel of its own is right
-    reference_until: float = math.inf  #: on the monotonic clock; the reference answers nothing after it
     reference_seconds: float = 60.0  #: of all float64 runs; where they are slow, test cases have fewer rows
     build_bytes: int = 8 << 30  #: memory of each compiler
     host_bytes: int = 16 << 30

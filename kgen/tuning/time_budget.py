@@ -120,6 +120,5 @@ def limits(seconds: float | None, started: float) -> Limits:
         compile_until=started + COMPILE_PART * seconds,
         judge_until=started + JUDGE_PART * cut,
         first_until=cut_at(seconds, started),
-        reference_until=started + (LAST_PART + _GRACE) * cut,
         reference_seconds=min(Limits.reference_seconds, REFERENCE_PART * seconds),
     )

@@ -96,17 +96,15 @@ class CaseHandle:
 class OracleClient:
     """The parent's end of the oracle, with its test cases. Thread-safe: one request at a time."""
 
-    def __init__(self, child: Child, seconds: float, until: float = inf) -> None:
-        """Each answer may take ``seconds``, and all of them until a time on the monotonic clock."""
+    def __init__(self, child: Child, seconds: float) -> None:
         self._child = child
         self._seconds = seconds
-        self._until = until
         self._lock, self._finding = threading.Lock(), threading.Lock()
         self._failure: OracleFailed | None = None  # for good: a late answer would be taken for one to the next request
         self._cases: dict[tuple[str, str, str], CaseHandle] = {}
 
-    def ask(self, do: str, fds: Sequence[int] = (), **request: Any) -> tuple[dict[str, Any], list[int]]:
-        """The oracle's answer. Raises :class:`OracleFailed`, :class:`ProblemError` when the problem is at fault, and
+    def ask(self, do: str, fds: Sequence[int] = (), *, until: float = inf, **request: Any) -> tuple[dict[str, Any], list[int]]:
+        """The oracle's answer, until a time on the monotonic clock. Raises :class:`OracleFailed`, :class:`ProblemError` when the problem is at fault, and
         :class:`DeviceError` when the device is missing."""
         case = str(request.get("case", ""))
         with self._lock:
@@ -114,7 +112,7 @@ class OracleClient:
                 raise self._failure
             try:
                 asked = time.monotonic()
-                reply, got = self._child.ask({"do": do} | request, fds, deadline=min(asked + self._seconds, self._until))
+                reply, got = self._child.ask({"do": do} | request, fds, deadline=min(asked + self._seconds, until))
             except ChildDied as error:
                 by_itself = not error.from_outside
                 self._failure = OracleFailed(f"its process {error}", case, error.for_memory, died=True, by_itself=by_itself)
