@@ -126,3 +126,13 @@ def test_nan_is_the_largest_and_the_smallest() -> None:
     x = torch.randn(6, 900)
     x[2, 700] = x[2, 300] = float("nan")
     assert all(torch.equal(got, want) for got, want in zip(new(x), (x.argmax(1), x.argmin(1))))
+
+
+def test_mean_of_equal_terms_errs_no_more_than_an_epsilon() -> None:
+    """Float32 sums of them err in one direction: a lane that adds up 32 is off by four epsilons."""
+    loaded = made(source("return (torch.softmax(x, 1).square() + 0.3).mean((1, 2, 3))", "torch.zeros(3, 5, 151, 151)"))
+    graphs = captured(loaded)
+    design = Design(loaded.problem, graphs, cpu())
+    number = next(n for n, option in enumerate(design.options) if "inner_reduction[mean" in option.name)
+    found = module(design.candidate(Point(number, design.options[number].plainest))).ModelNew()(*loaded.inputs())
+    assert (found.double() / 0.34 - 1.0).abs().max() < 1.2e-7
