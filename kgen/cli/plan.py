@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import json
 from typing import Mapping
 
 import click
 
 from kgen.cli.group import main
+from kgen.cli.on_paper import capture_server
 from kgen.cli.options import problem_options
 
 
@@ -30,18 +29,10 @@ def plan(problem: str, overrides: Mapping[str, str], mode: str | None, dtype: st
     Times are predictions for PyTorch's default flags. In JSON, "library_calls" lists the operators that the best plan
     leaves to the library, one entry for each node.
     """
-    from kgen import paths
-    from kgen.machine import keep_bytecode
     from kgen.problem import read_problem
 
     asked = read_problem(problem, overrides, mode, dtype)  # before the slow imports
-    keep_bytecode(paths.bytecode())
-    gc.disable()  # many small objects of the graph, none of them garbage before the end
-
-    from kgen.evaluator.runtime.process import Server
-
-    with contextlib.closing(Server(paths.home(), {}, first=["kgen.compiler.capture"])) as server:
-        server.start()
+    with capture_server() as server:
         from kgen.tuning.plan import plan as planned  # while torch is loaded
 
         found = planned(asked, arch, server)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import re
 from typing import Mapping
 
 import click
 
 from kgen.cli.group import main
+from kgen.cli.on_paper import capture_server
 from kgen.cli.options import problem_options
 
 
@@ -42,18 +41,10 @@ def render(
     command needs no GPU. PyTorch is taken with its default flags, so that a sweep may find another precision of
     convolutions than this command does.
     """
-    from kgen import paths
-    from kgen.machine import keep_bytecode
     from kgen.problem import read_problem
 
     asked = read_problem(problem, overrides, mode, dtype)  # before the slow imports
-    keep_bytecode(paths.bytecode())
-    gc.disable()  # many small objects of the graph, none of them garbage before the end
-
-    from kgen.evaluator.runtime.process import Server
-
-    with contextlib.closing(Server(paths.home(), {}, first=["kgen.compiler.capture"])) as server:
-        server.start()
+    with capture_server() as server:
         from kgen.tuning.rendering import rendering  # while torch is loaded
 
         found = rendering(asked, arch, server)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from models import source
 
-from kgen.cli import main
+from kgen.cli import main, on_paper
 
 pytestmark = pytest.mark.usefixtures("one_server_of_plans")
 
@@ -80,3 +81,9 @@ def test_long_chain_of_views_is_followed(tmp_path: Path) -> None:
     file.write_text(source("for n in range(600):\n    x = x.view(20, 6) if n % 2 else x.view(6, 20)\nreturn x * 2", "torch.randn(6, 20)"))
     answer = kgen(str(file), "--arch", "sm_90", "--json")
     assert (answer.exit_code, len(json.loads(answer.stdout)["modes"][0]["operators"])) == (0, 601)
+
+
+def test_home_that_cannot_be_written_keeps_no_plan_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KGEN_HOME", str(tmp_path / "file" / "home"))
+    (tmp_path / "file").write_text("")
+    assert on_paper._home().parent == Path(tempfile.gettempdir())

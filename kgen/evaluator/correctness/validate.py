@@ -104,8 +104,8 @@ class OracleClient:
         self._cases: dict[tuple[str, str, str], CaseHandle] = {}
 
     def ask(self, do: str, fds: Sequence[int] = (), *, until: float = inf, **request: Any) -> tuple[dict[str, Any], list[int]]:
-        """The oracle's answer, until a time on the monotonic clock. Raises :class:`OracleFailed`, :class:`ProblemError` when the problem is at fault, and
-        :class:`DeviceError` when the device is missing."""
+        """The oracle's answer, until a time on the monotonic clock. Raises :class:`OracleFailed`, :class:`ProblemError` when
+        the problem is at fault, and :class:`DeviceError` when the device is missing."""
         case = str(request.get("case", ""))
         with self._lock:
             if self._failure is not None:
