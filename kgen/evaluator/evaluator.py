@@ -147,6 +147,7 @@ class Evaluator:
         self._alone: dict[str, str] = {}  # the environment in which a process sees this device alone
         self._runners: dict[str, Runner] = {}
         self._preparing: threading.Thread | None = None
+        self._making: threading.Thread | None = None  # makes test cases
         self._begun = threading.Event()  # once the baselines are prepared that need no compiler
         self._workers: dict[str, WorkerClient] = {}  # the latest process of each baseline
         self._baseline_timings: dict[str, Timing] = {}
@@ -255,7 +256,8 @@ class Evaluator:
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
         if not self._large:
-            threading.Thread(target=self._make_cases, args=(oracle,), name="kgen-cases", daemon=True).start()
+            self._making = threading.Thread(target=self._make_cases, args=(oracle,), name="kgen-cases", daemon=True)
+            self._making.start()
 
     def _make_cases(self, oracle: OracleClient) -> None:
         """Have the oracle make the test cases while no candidate is there yet. A case that fails raises again where it is asked for."""
@@ -294,14 +296,17 @@ class Evaluator:
         return max(1, min(_AT_ONCE, int(fitting), int(1 + _SPARE_BYTES / (self._opened["peak_bytes"] + 1))))
 
     def _stop(self) -> None:
-        """End the processes, first the baselines with the thread that prepares them, which may wait for an answer."""
+        """End the processes, first those for whose answers a thread of this evaluator may wait."""
         self._life += 1
-        self._oracle = None
+        oracle, self._oracle = self._oracle, None
         deadline = time.monotonic() + _JOIN_SECONDS
-        while self._preparing is not None and self._preparing.is_alive() and time.monotonic() < deadline:
-            for worker in [*self._workers.values()]:
-                worker.child.terminate()
-            self._preparing.join(0.05)
+        for thread in (self._making, self._preparing):
+            while thread is not None and thread.is_alive() and time.monotonic() < deadline:
+                if oracle is not None:
+                    oracle.child.terminate()
+                for worker in [*self._workers.values()]:
+                    worker.child.terminate()
+                thread.join(0.05)
         while self._workers:
             self._workers.popitem()[1].close()
         self._resources.close()

@@ -97,7 +97,7 @@ class OracleClient:
     """The parent's end of the oracle, with its test cases. Thread-safe: one request at a time."""
 
     def __init__(self, child: Child, seconds: float) -> None:
-        self._child = child
+        self.child = child
         self._seconds = seconds
         self._lock, self._finding = threading.Lock(), threading.Lock()
         self._failure: OracleFailed | None = None  # for good: a late answer would be taken for one to the next request
@@ -112,7 +112,7 @@ class OracleClient:
                 raise self._failure
             try:
                 asked = time.monotonic()
-                reply, got = self._child.ask({"do": do} | request, fds, deadline=min(asked + self._seconds, until))
+                reply, got = self.child.ask({"do": do} | request, fds, deadline=min(asked + self._seconds, until))
             except ChildDied as error:
                 by_itself = not error.from_outside
                 self._failure = OracleFailed(f"its process {error}", case, error.for_memory, died=True, by_itself=by_itself)

@@ -74,7 +74,10 @@ class Channel:
         Raises :class:`ChannelTimeout`, :class:`ChannelClosed` or :class:`ChannelGarbage`."""
         left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
         poller = select.poll()
-        poller.register(self.sock, select.POLLIN)
+        try:
+            poller.register(self.sock, select.POLLIN)
+        except ValueError as error:
+            raise ChannelClosed("this end is closed") from error
         if not poller.poll(left):
             raise ChannelTimeout("nothing arrived in time")
         try:

@@ -146,7 +146,7 @@ def test_a_server_that_is_closed_while_it_starts_ends(tmp_path, monkeypatch):
 
 
 def test_an_oracle_that_dies_is_started_again(evaluator, judge):
-    evaluator._oracle._child.terminate()
+    evaluator._oracle.child.terminate()
     assert judge(plain("return y")).status is Status.OK
 
 
@@ -207,6 +207,14 @@ def test_a_long_message_crosses_a_channel():
     left.send({"text": "x" * (3 * PACKET_BYTES)})
     assert len(right.receive()[0]["text"]) == 3 * PACKET_BYTES
     left.close()
+    right.close()
+
+
+def test_a_channel_that_this_end_closed_says_so():
+    left, right = Channel.pair()
+    left.close()
+    with pytest.raises(ChannelClosed, match="this end is closed"):
+        left.receive()
     right.close()
 
 
