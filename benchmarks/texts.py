@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -69,19 +69,17 @@ def first_texts(problem: object, graphs: object, arch: str, accuracy: object) ->
 
 
 def all_texts(files: Sequence[Path], jobs: int) -> dict[str, Texts]:
-    with ProcessPoolExecutor(jobs, max_tasks_per_child=20) as pool:
-        return dict(zip((f"{file.parent.name}/{file.name}" for file in files), pool.map(texts, files)))
+    with get_context("spawn").Pool(jobs, maxtasksperchild=20) as pool:
+        return dict(zip((f"{file.parent.name}/{file.name}" for file in files), pool.map(texts, files, chunksize=1)))
 
 
 def at(commit: str, files: Sequence[Path], jobs: int) -> dict[str, Texts]:
-    """The same at another commit; this script is copied into its tree."""
+    """The same at another commit, by the script that is in its tree: modules may have had other names."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         subprocess.run(["git", "-C", ROOT, "worktree", "add", "--detach", tree, commit], check=True, capture_output=True)
         try:
-            script = tree / "benchmarks" / Path(__file__).name
-            script.write_text(Path(__file__).read_text())
-            words = [sys.executable, script, "--print", "--jobs", str(jobs), *map(Path.resolve, files)]
+            words = [sys.executable, tree / "benchmarks" / Path(__file__).name, "--print", "--jobs", str(jobs), *map(Path.resolve, files)]
             environment = os.environ | {"PYTHONPATH": str(tree)}
             ran = subprocess.run(words, cwd=tree, env=environment, check=True, capture_output=True, text=True)
             return json.loads(ran.stdout)
