@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from kgen import hardware
+from kgen.devices import hardware
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"

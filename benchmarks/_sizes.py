@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kgen.errors import KgenError
 from kgen.evaluator.runtime.arena import tensors
-from kgen.problem import load, read_problem, without_values
+from kgen.problems.problem import load, read_problem, without_values
 
 MOST_BYTES, MOST_FLOPS = 8 << 20, 4 << 28  # of inputs, parameters and outputs; of a forward
 Size = int | tuple[int, ...]

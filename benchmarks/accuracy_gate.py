@@ -19,8 +19,8 @@ from _record import ROOT, record
 
 from kgen.candidate import Candidate
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy
-from kgen.problem import Problem, read_problem
+from kgen.problems.problem import Problem, read_problem
+from kgen.protocol import Accuracy
 
 SIZES = {"batch_size": "256", "in_features": "1024", "out_features": "512"}
 

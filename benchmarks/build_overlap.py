@@ -24,10 +24,10 @@ from _record import Cell, record
 from evaluator_targets import candidates, open_evaluator
 
 from kgen.candidate import Candidate
-from kgen.evaluator.build import Builder, read_extension
+from kgen.devices.machine import find_own_tools
+from kgen.evaluator.candidates.build import Builder, read_extension
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import BuildReport
-from kgen.machine import find_own_tools
+from kgen.protocol import BuildReport
 from kgen.statistics import median_ms, ratio_interval
 
 TRIES = 4  # timings of one turn, of which the first valid one counts

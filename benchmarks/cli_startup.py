@@ -21,8 +21,8 @@ from pathlib import Path
 from _record import ROOT, record
 
 from kgen.candidate import Candidate
-from kgen.evaluator.protocol import Accuracy, Depth, Environment, Evaluation, Status, Timing
-from kgen.problem import read_problem
+from kgen.problems.problem import read_problem
+from kgen.protocol import Accuracy, Depth, Environment, Evaluation, Status, Timing
 from kgen.store import Database
 
 SWEEPS, CANDIDATES = 10, 40  # sweeps of the database, and candidates of each sweep

@@ -29,15 +29,16 @@ from statistics import median
 import throughput
 from _record import ROOT, Cell, record
 
-from kgen import events, hardware
+from kgen import events
 from kgen.candidate import Candidate
 from kgen.cluster import host
 from kgen.cluster.devices import open_devices
 from kgen.cluster.fleet import opened
 from kgen.cluster.host import Built, Library
+from kgen.devices import hardware
 from kgen.evaluator.pool import DevicePool
-from kgen.evaluator.protocol import Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Status, Timing
-from kgen.problem import Problem, read_problem
+from kgen.problems.problem import Problem, read_problem
+from kgen.protocol import Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Status, Timing
 from kgen.tuning import sweep
 
 MEAN_SECONDS = 0.2  # of a simulated judge

@@ -17,7 +17,7 @@ import torch
 from _record import Cell, record
 from products import milliseconds
 
-from kgen.hardware import Ceilings, probe
+from kgen.devices.hardware import Ceilings, probe
 
 _LAYOUTS = {2: torch.channels_last, 3: torch.channels_last_3d}
 

@@ -28,14 +28,13 @@ from _record import record
 from reference_problems import CASES
 
 from kgen.candidate import Candidate, Trust
+from kgen.devices.machine import find_own_tools
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy, Status, Timing
-from kgen.machine import find_own_tools
-from kgen.problem import load, read_problem
+from kgen.problems.problem import load, read_problem
+from kgen.protocol import Accuracy, Status, Timing
 from kgen.statistics import median_ms, ratio_interval, verdict
-from kgen.tuning.design import Design
+from kgen.tuning.design import Design, captured
 from kgen.tuning.search import STRATEGIES
-from kgen.tuning.sweep import captured
 
 SLOWER = 0.03  # share of the time; added to the slower candidate
 AGREEMENT = 0.01  # share; limit of the difference between two speedups

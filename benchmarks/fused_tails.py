@@ -20,10 +20,10 @@ import torch
 from _record import record
 
 from kgen import paths
-from kgen.compiler.capture import capture
-from kgen.compiler.fusion import FusionPlan
-from kgen.hardware import for_arch
-from kgen.problem import load
+from kgen.compiler.capture.capture import capture
+from kgen.compiler.fusion.fusion import FusionPlan
+from kgen.devices.hardware import for_arch
+from kgen.problems.problem import load
 from kgen.store import Database, queries
 from kgen.tuning.design import Design
 

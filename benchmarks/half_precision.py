@@ -23,13 +23,13 @@ import torch
 from _record import RESULTS, Cell, record
 from products import milliseconds
 
-from kgen.compiler.capture import capture
-from kgen.compiler.contractions import flops
-from kgen.compiler.dtypes import HALF, nbytes
-from kgen.compiler.graph import Node, OpGraph
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import Hardware, probe
-from kgen.problem import load, read_problem
+from kgen.compiler.capture.capture import capture
+from kgen.compiler.graph.contractions import flops
+from kgen.compiler.graph.dtypes import HALF, nbytes
+from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.devices.hardware import Hardware, probe
+from kgen.problems.problem import load, read_problem
+from kgen.protocol import Accuracy
 from kgen.tuning.design import Design
 from kgen.tuning.prediction import Predictor
 

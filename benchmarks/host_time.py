@@ -49,9 +49,9 @@ _OWN = {"launch", "dense", "new_empty", "on_device"}
 
 def bert(layers: int) -> tuple[str, str]:
     """The problem's text and a candidate for it: the plainest of its first plan, quick to compile."""
-    from kgen.evaluator.protocol import Accuracy
-    from kgen.hardware import probe
-    from kgen.problem import load, read_problem
+    from kgen.devices.hardware import probe
+    from kgen.problems.problem import load, read_problem
+    from kgen.protocol import Accuracy
     from kgen.tuning.design import Design, captured
     from kgen.tuning.search import Point
 

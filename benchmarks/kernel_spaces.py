@@ -24,12 +24,13 @@ from typing import Callable
 import _gpu
 import torch
 
-from kgen.compiler.capture import capture
-from kgen.compiler.fusion import FusionPlan, plans
-from kgen.hardware import Hardware, probe
-from kgen.problem import load, read_problem, resolve_mode
-from kgen.templates import Argument, Task, template_for, templates
-from kgen.templates.render import compiler_flags, kernel_text, translation_unit
+from kgen.codegen.registry import template_for, templates
+from kgen.codegen.render import compiler_flags, kernel_text, translation_unit
+from kgen.codegen.template import Argument, Task
+from kgen.compiler.capture.capture import capture
+from kgen.compiler.fusion.fusion import FusionPlan, plans
+from kgen.devices.hardware import Hardware, probe
+from kgen.problems.problem import load, read_problem, resolve_mode
 
 KERNELS_PER_LIBRARY = 8  # kernels
 ROUNDS = 9  # samples of each kernel

@@ -49,10 +49,10 @@ _HOST_CALLS = 200  # with nothing queued in front
 
 def source_of(file: Path, plan: str, params: str) -> str | None:
     """The winner's text, rendered again; ``None`` where it no longer renders. Convolutions count as in TF32 if it takes them so."""
-    from kgen.compiler.contractions import is_convolution
-    from kgen.evaluator.protocol import Accuracy
-    from kgen.hardware import probe
-    from kgen.problem import load, read_problem, resolve_mode, without_values
+    from kgen.compiler.graph.contractions import is_convolution
+    from kgen.devices.hardware import probe
+    from kgen.problems.problem import load, read_problem, resolve_mode, without_values
+    from kgen.protocol import Accuracy
     from kgen.tuning.design import Design, captured
 
     loaded = load(read_problem(str(file)))

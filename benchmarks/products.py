@@ -24,14 +24,14 @@ import _gpu
 import torch
 from _record import Cell, record
 
-from kgen import roofline
 from kgen.candidate import Candidate, Params
-from kgen.compiler.capture import capture
-from kgen.compiler.dtypes import HALF
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import Hardware, probe
-from kgen.problem import load, read_problem
-from kgen.roofline import Arithmetic, Basis, Work
+from kgen.compiler.capture.capture import capture
+from kgen.compiler.graph.dtypes import HALF
+from kgen.devices import roofline
+from kgen.devices.hardware import Hardware, probe
+from kgen.devices.roofline import Arithmetic, Basis, Work
+from kgen.problems.problem import load, read_problem
+from kgen.protocol import Accuracy
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 

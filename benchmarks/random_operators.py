@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from _record import Cell, record
 
 from kgen.evaluator.correctness import moments
-from kgen.evaluator.protocol import Accuracy
+from kgen.protocol import Accuracy
 
 ROWS, INNER, COLUMNS = 64, 96, 64
 RUNS = 16  #: of each candidate

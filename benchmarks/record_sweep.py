@@ -33,11 +33,10 @@ from _record import conditions
 
 from kgen.candidate import Candidate
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy
-from kgen.problem import LoadedProblem, load, read_problem
-from kgen.tuning.design import Design
+from kgen.problems.problem import LoadedProblem, load, read_problem
+from kgen.protocol import Accuracy
+from kgen.tuning.design import Design, captured
 from kgen.tuning.search import KernelSpace, Option, Point
-from kgen.tuning.sweep import captured
 
 _SLEEP_CYCLES = 200_000  # cycles; longer than a launch
 _FAR = 1e-2  # share of the largest output; limit of the difference to PyTorch

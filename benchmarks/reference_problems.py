@@ -19,12 +19,12 @@ from typing import Mapping
 
 from _record import Cell, record
 
-from kgen import roofline
-from kgen.evaluator.protocol import BASELINES, Accuracy
-from kgen.roofline import Arithmetic, Basis
+from kgen.codegen.registry import arithmetic
+from kgen.devices import roofline
+from kgen.devices.roofline import Arithmetic, Basis
+from kgen.protocol import BASELINES, Accuracy
 from kgen.store import Database, queries
 from kgen.store.results import SweepRow, Trial
-from kgen.templates import arithmetic
 
 #: The baselines of most cases, without max-autotune.
 QUICK = BASELINES[:2]

@@ -25,8 +25,8 @@ from pathlib import Path
 from _record import ROOT, Cell, record
 from store_scale import Figures, add_sweep, made_up_problem
 
-from kgen.evaluator.protocol import Environment
 from kgen.evaluator.runtime.locks import DeviceLock
+from kgen.protocol import Environment
 from kgen.store import Database
 
 PROBLEMS = 200  # problems on the page about many; KernelBench's levels 1 and 2 have as many

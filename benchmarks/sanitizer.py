@@ -23,13 +23,13 @@ from typing import Iterator, NamedTuple, Sequence
 from _record import Cell, record
 
 from kgen.candidate import Candidate
-from kgen.compiler.capture import capture
+from kgen.codegen.registry import templates
+from kgen.compiler.capture.capture import capture
+from kgen.devices.hardware import Hardware, probe
 from kgen.errors import DeviceError, ProblemError
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import Hardware, probe
-from kgen.problem import converted, load, read_problem
+from kgen.problems.problem import converted, load, read_problem
+from kgen.protocol import Accuracy
 from kgen.tuning.design import Design
-from kgen.templates import templates
 from kgen.tuning.search import Point
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")

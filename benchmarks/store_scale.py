@@ -27,19 +27,8 @@ from _record import ROOT, Cell, record
 from sqlalchemy import func, insert, select, update
 
 from kgen.candidate import Candidate, Rejection
-from kgen.evaluator.protocol import (
-    BASELINES,
-    Accuracy,
-    BuildReport,
-    Depth,
-    Environment,
-    Evaluation,
-    KernelResources,
-    CaseErrors,
-    Status,
-    Timing,
-)
-from kgen.problem import Problem, read_problem
+from kgen.problems.problem import Problem, read_problem
+from kgen.protocol import BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, KernelResources, Status, Timing
 from kgen.report import page, sections
 from kgen.store import Database, comparison, models, queries, rows
 from kgen.store.selection import Selection

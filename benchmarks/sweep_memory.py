@@ -18,22 +18,12 @@ from typing import Callable, Sequence
 
 from _record import Cell, record
 
-from kgen import events, hardware
+from kgen import events
 from kgen.candidate import Candidate
+from kgen.devices import hardware
 from kgen.evaluator.pool import DevicePool
-from kgen.evaluator.protocol import (
-    Accuracy,
-    BuildReport,
-    Depth,
-    Environment,
-    Evaluation,
-    Health,
-    KernelResources,
-    CaseErrors,
-    Status,
-    Timing,
-)
-from kgen.problem import Problem, read_problem
+from kgen.problems.problem import Problem, read_problem
+from kgen.protocol import Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, KernelResources, Status, Timing
 from kgen.tuning import sweep
 
 NAME = "linear_gelu_softmax"

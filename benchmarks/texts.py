@@ -32,8 +32,8 @@ Texts = dict[str, list[str]]  #: hashes of the texts by architecture
 def texts(file: Path) -> Texts:
     """The hashes of the problem's first texts; a problem that is refused has the reason instead."""
     from kgen.errors import KgenError
-    from kgen.evaluator.protocol import Accuracy
-    from kgen.problem import load, read_problem, resolve_mode, without_values
+    from kgen.problems.problem import load, read_problem, resolve_mode, without_values
+    from kgen.protocol import Accuracy
     from kgen.tuning.design import captured
 
     found: Texts = {}
@@ -53,7 +53,7 @@ def texts(file: Path) -> Texts:
 
 
 def first_texts(problem: object, graphs: object, arch: str, accuracy: object) -> list[str]:
-    from kgen.hardware import cpu, for_arch
+    from kgen.devices.hardware import cpu, for_arch
     from kgen.tuning import precision
     from kgen.tuning.design import Design
     from kgen.tuning.search.points import Point

@@ -26,7 +26,7 @@ from statistics import mean
 
 from _record import ROOT, Cell, record
 
-from kgen.problem import Problem, read_problem
+from kgen.problems.problem import Problem, read_problem
 
 NAME = "linear_gelu_softmax"
 #: The sizes of the problem by device type.

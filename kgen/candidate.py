@@ -30,7 +30,7 @@ class Candidate:
     """One rendered ``ModelNew``.
 
     ``id`` is the SHA-256 of ``source`` in hexadecimal, so that the same text is the same candidate everywhere.
-    ``plan`` is the readable name of the fusion plan (:mod:`kgen.compiler.plan_name`).
+    ``plan`` is the readable name of the fusion plan (:mod:`kgen.compiler.fusion.plan_name`).
     ``origin`` is own where rendering gives this text, byte for byte, and foreign otherwise.
     ``control`` marks a candidate without a kernel of its own. It is shown, and never exported as a speedup.
     ``kernels`` counts its own kernels: the first tie-break between equally fast candidates.

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Callable, Mapping
 
 from kgen.candidate import Candidate
-from kgen.evaluator.protocol import Environment, Evaluation, Health, Status, Timing
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import Environment, Evaluation, Health, Status, Timing
 from kgen.statistics import Interval, verdict
 
 

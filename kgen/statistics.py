@@ -14,7 +14,7 @@ from functools import lru_cache
 from statistics import median
 from typing import Callable, Iterable, Sequence
 
-from kgen.evaluator.protocol import Timing
+from kgen.protocol import Timing
 
 #: Share of a time; two processes with the same code differ by up to this; benchmarks/results/timing.md
 RESOLUTION = 0.01

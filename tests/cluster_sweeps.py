@@ -23,8 +23,8 @@ from kgen.cluster.devices import open_devices
 from kgen.cluster.fleet import opened
 from kgen.cluster.host import Asked, Built, Library
 from kgen.evaluator.pool import DeviceEvaluator
-from kgen.evaluator.protocol import BuildReport
-from kgen.problem import read_problem
+from kgen.problems.problem import read_problem
+from kgen.protocol import BuildReport
 from kgen.tuning import sweep
 
 DEVICES = 2

@@ -10,21 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from samples import environment
 
-from kgen import hardware
 from kgen.candidate import Candidate
-from kgen.evaluator.protocol import (
-    Accuracy,
-    BuildReport,
-    Depth,
-    Environment,
-    Evaluation,
-    Health,
-    LibraryProduct,
-    Phase,
-    Status,
-    Timing,
-)
-from kgen.problem import Problem
+from kgen.devices import hardware
+from kgen.problems.problem import Problem
+from kgen.protocol import Accuracy, BuildReport, Depth, Environment, Evaluation, Health, LibraryProduct, Phase, Status, Timing
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 

@@ -23,7 +23,7 @@ from judges import CheapBuilder, CheapDesign, CheapJudge, number_of
 
 from kgen import events
 from kgen.evaluator.pool import DevicePool
-from kgen.problem import load, read_problem
+from kgen.problems.problem import load, read_problem
 from kgen.tuning import sweep
 from kgen.tuning.design import captured
 

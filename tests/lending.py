@@ -69,7 +69,7 @@ def one_server_of_plans(home: Path) -> Iterator[None]:
     """Commands of this process that capture a problem share one fork server."""
     from kgen.evaluator.runtime import process
 
-    server = Server(home, {}, first=["kgen.compiler.capture"])
+    server = Server(home, {}, first=["kgen.compiler.capture.capture"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "Server", lambda *_, **__: _Lent(server))
         yield

@@ -16,14 +16,14 @@ from typing import Any
 import torch
 
 from kgen.candidate import Candidate, Params
-from kgen.compiler.capture import Capture, capture
-from kgen.compiler.contractions import is_convolution
-from kgen.compiler.fusion import FusionPlan
-from kgen.compiler.graph import OpGraph
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import Hardware, cpu
-from kgen.problem import LoadedProblem, Problem, load, read_problem
-from kgen.templates.render import Way, render
+from kgen.codegen.render import Way, render
+from kgen.compiler.capture.capture import Capture, capture
+from kgen.compiler.fusion.fusion import FusionPlan
+from kgen.compiler.graph.contractions import is_convolution
+from kgen.compiler.graph.graph import OpGraph
+from kgen.devices.hardware import Hardware, cpu
+from kgen.problems.problem import LoadedProblem, Problem, load, read_problem
+from kgen.protocol import Accuracy
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 

@@ -13,9 +13,10 @@ from functools import cached_property
 import sympy
 import torch
 
-from kgen.compiler.fusion import FusionPlan, Kernel
-from kgen.compiler.indices import COLUMNS, FloorDiv, Modulo, Size
-from kgen.compiler.loops import ELEMENT, ROW, Load, Place, Program, Reduce, Store
+from kgen.compiler.fusion.fusion import FusionPlan, Kernel
+from kgen.compiler.loops.access import Place
+from kgen.compiler.loops.indices import COLUMNS, FloorDiv, Modulo, Size
+from kgen.compiler.loops.program import ELEMENT, ROW, Load, Program, Reduce, Store
 
 MOST_ELEMENTS = 1 << 21  # elements of one kernel's loops; the problems of tests are smaller
 

@@ -9,19 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kgen.candidate import Candidate
-from kgen.evaluator.protocol import (
-    Accuracy,
-    BuildReport,
-    Depth,
-    Environment,
-    Evaluation,
-    KernelResources,
-    Phase,
-    CaseErrors,
-    Status,
-    Timing,
-)
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, KernelResources, Phase, Status, Timing
 from kgen.store import Database
 
 SOURCE = "batch_size = 8\n\nclass Model: ...\n\ndef get_inputs(): ...\n"

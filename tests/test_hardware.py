@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from kgen import hardware
+from kgen.devices import hardware
 from kgen.errors import DeviceError
 
 
@@ -62,7 +62,7 @@ def test_probe_refuses_what_is_no_device(device: str) -> None:
 
 
 def test_probing_the_cpu_imports_no_torch() -> None:
-    program = "import sys; from kgen import hardware; hardware.probe('cpu'); sys.exit('torch' in sys.modules)"
+    program = "import sys; from kgen.devices import hardware; hardware.probe('cpu'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kgen.errors import ProblemError
-from kgen.problem import load, read_problem
+from kgen.problems.problem import load, read_problem
 
 NET = '''\
 """A network."""

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from kgen.devices import machine
+from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_device, resolve_devices
 from kgen.errors import DeviceError
-from kgen import machine
-from kgen.machine import find_own_tools, keep_bytecode, resolve_device, resolve_devices
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_wheel_holds_every_file_of_the_package(wheel: set[str]) -> None:
 
 
 def test_wheel_holds_the_problems_where_bare_names_are_looked_up(wheel: set[str]) -> None:
-    problems = {f"kgen/problems/{path.name}" for path in (ROOT / "problems").glob("*.py")}
+    problems = {f"kgen/problems/files/{path.name}" for path in (ROOT / "problems").glob("*.py")}
     assert problems and problems <= wheel
 
 

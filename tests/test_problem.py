@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kgen.errors import OverrideError, ProblemError
-from kgen.problem import Problem, find_problem, load, problem_files, read_problem, resolve_mode, sizes
+from kgen.problems.problem import Problem, find_problem, load, problem_files, read_problem, resolve_mode, sizes
 
 TEXT = """\
 import torch

@@ -8,10 +8,10 @@ import pytest
 from models import graph, made, reference, source
 from running import Ended, Home
 
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import Ceilings, cpu
-from kgen.roofline import Arithmetic, Basis, Work, of
-from kgen.templates import arithmetic
+from kgen.codegen.registry import arithmetic
+from kgen.devices.hardware import Ceilings, cpu
+from kgen.devices.roofline import Arithmetic, Basis, Work, of
+from kgen.protocol import Accuracy
 
 H200 = Ceilings(4230.0, 51.0, 413.0, 774.0)
 FULL = {"batch_size": "1024", "in_features": "8192", "out_features": "8192"}

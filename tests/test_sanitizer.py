@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from kgen.hardware import for_arch
+from kgen.devices.hardware import for_arch
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 

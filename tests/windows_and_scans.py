@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from models import made, source
 
-from kgen.problem import LoadedProblem
+from kgen.problems.problem import LoadedProblem
 
 LINE, IMAGE, VOLUME = "line", "image", "volume"
 #: Inputs of a few columns, and of so many that several warps lie along a row.

@@ -47,8 +47,8 @@ def best(
     """
     from kgen import paths
     from kgen.cli import lookup
-    from kgen.evaluator.protocol import Accuracy
-    from kgen.problem_set import is_set
+    from kgen.problems.problem_set import is_set
+    from kgen.protocol import Accuracy
     from kgen.store import queries
 
     if problem is None and (overrides or mode or dtype or output):
@@ -81,8 +81,8 @@ def _rows_of_folder(
 ) -> list[tuple[BestRow, Path]]:  # fmt: skip
     """The bests of a folder's problems that were swept, with their files, in the order of the folder."""
     from kgen.cli import lookup
-    from kgen.evaluator.protocol import Accuracy
-    from kgen.problem_set import read_set
+    from kgen.problems.problem_set import read_set
+    from kgen.protocol import Accuracy
     from kgen.store import queries
 
     wanted = Accuracy(accuracy) if accuracy else None

@@ -66,8 +66,8 @@ def evaluate(
       baselines (name to ms), prepare_ms, conditions, seconds (by phase), file, candidate, evaluation, sweep,
       problem, mode, overrides, problem_id, health, device, environment
     """
-    from kgen.evaluator.protocol import Accuracy
-    from kgen.problem import read_problem
+    from kgen.problems.problem import read_problem
+    from kgen.protocol import Accuracy
 
     check_accuracy(dtype, accuracy)
     asked = read_problem(problem, overrides, mode, dtype)  # before the slow imports

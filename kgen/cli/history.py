@@ -68,7 +68,7 @@ def show(identity: str, source: bool, log: bool, listing: Listing) -> None:
 
 
 def _show_sweep(detail: SweepDetail, right: Sequence[Trial], listing: Listing) -> None:
-    from kgen.report import effects
+    from kgen.store import effects
     from kgen.views import plain, tables
 
     plans = effects.plans(right, detail.row.best)
@@ -77,7 +77,7 @@ def _show_sweep(detail: SweepDetail, right: Sequence[Trial], listing: Listing) -
 
 
 def _show_trials(database: Database, sweep: str, listing: Listing) -> None:
-    from kgen.evaluator.protocol import Status
+    from kgen.protocol import Status
     from kgen.store import queries
     from kgen.views import plain, tables
 
@@ -91,8 +91,7 @@ def _show_trials(database: Database, sweep: str, listing: Listing) -> None:
 
 def _show_candidate(detail: CandidateDetail, source: bool, log: bool, listing: Listing) -> None:
     from kgen.paths import candidate_file
-    from kgen.views import detail as view
-    from kgen.views import plain, tables
+    from kgen.views import detail as view, plain, tables
 
     file = candidate_file(detail.id)
     if source:

@@ -141,7 +141,7 @@ def _parse_moment(context: click.Context, option: click.Parameter, value: str | 
 def _parse_status(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     if value is None:
         return None
-    from kgen.evaluator.protocol import Status
+    from kgen.protocol import Status
 
     known = (*SWEEP_STATES, *(status.value for status in Status))
     if value not in known:

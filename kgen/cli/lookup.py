@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Mapping
 
 from kgen.errors import NotFoundError, ProblemError
-from kgen.problem import HALF, problem_files, read_problem
+from kgen.problems.problem import HALF, problem_files, read_problem
 from kgen.store import Database, queries
 from kgen.store.results import ProblemRow
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def capture_server() -> Iterator[Server]:
     """A server that forks the process of a capture. It loads torch while the command imports the rest."""
     from kgen import paths
+    from kgen.devices.machine import keep_bytecode
     from kgen.evaluator.runtime.process import Server
-    from kgen.machine import keep_bytecode
 
     keep_bytecode(paths.bytecode())
     gc.disable()  # many small objects of the graph, none of them garbage before the end
-    with contextlib.closing(Server(_home(), {}, first=["kgen.compiler.capture"])) as server:
+    with contextlib.closing(Server(_home(), {}, first=["kgen.compiler.capture.capture"])) as server:
         server.start()
         yield server
 

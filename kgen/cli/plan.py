@@ -29,7 +29,7 @@ def plan(problem: str, overrides: Mapping[str, str], mode: str | None, dtype: st
     Times are predictions for PyTorch's default flags. In JSON, "library_calls" lists the operators that the best plan
     leaves to the library, one entry for each node.
     """
-    from kgen.problem import read_problem
+    from kgen.problems.problem import read_problem
 
     asked = read_problem(problem, overrides, mode, dtype)  # before the slow imports
     with capture_server() as server:

@@ -41,7 +41,7 @@ def render(
     command needs no GPU. PyTorch is taken with its default flags, so that a sweep may find another precision of
     convolutions than this command does.
     """
-    from kgen.problem import read_problem
+    from kgen.problems.problem import read_problem
 
     asked = read_problem(problem, overrides, mode, dtype)  # before the slow imports
     with capture_server() as server:

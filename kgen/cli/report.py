@@ -46,7 +46,7 @@ def report(
     """
     from kgen import paths
     from kgen.cli import lookup
-    from kgen.evaluator.protocol import Accuracy
+    from kgen.protocol import Accuracy
     from kgen.report import page, sections
     from kgen.store import scores
     from kgen.store.selection import Selection

@@ -13,7 +13,7 @@ from kgen.cli.options import ACCURACIES, open_database, problem_options
 from kgen.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from kgen.evaluator.protocol import Accuracy
+    from kgen.protocol import Accuracy
     from kgen.store import Database
     from kgen.store.scores import Score
 
@@ -46,7 +46,7 @@ def scores(
                 baselines (name to ms), error_ratio, accuracy, plan, reason
       summary   problems, right, fast_1, geomean, geomean_over_eager
     """
-    from kgen.evaluator.protocol import Accuracy
+    from kgen.protocol import Accuracy
     from kgen.store import scores as scoring
     from kgen.views import plain, score_table
 
@@ -74,7 +74,7 @@ def _found(
     listing: Listing,
 ) -> tuple[Score, ...]:
     """The scores asked for: of the whole database, of one name that only the database has, or of files."""
-    from kgen.problem_set import read_set
+    from kgen.problems.problem_set import read_set
     from kgen.store import scores as scoring
 
     if not problems:

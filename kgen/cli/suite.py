@@ -9,7 +9,7 @@ import click
 
 from kgen.cli.group import INTERRUPTED, NO_SUCCESS, say
 from kgen.cli.options import open_database
-from kgen.problem_set import Member
+from kgen.problems.problem_set import Member
 
 if TYPE_CHECKING:
     from kgen.events import SuiteFinished

@@ -15,7 +15,7 @@ from kgen.cli.options import check_accuracy, judging_options, open_database, pro
 
 if TYPE_CHECKING:
     from kgen.events import Finished
-    from kgen.problem import Problem
+    from kgen.problems.problem import Problem
     from kgen.store.results import SweepDetail
     from kgen.tuning.opening import SweepRequest
     from kgen.views.progress import Tally, Watch
@@ -114,9 +114,9 @@ def sweep(
       suite_finished   state, seconds, problems, counts, troubled (refused or failed)
     Events of problems that are swept beside each other have a number_in_suite.
     """
-    from kgen import problem_set
-    from kgen.evaluator.protocol import Accuracy
-    from kgen.problem import read_problem
+    from kgen.problems import problem_set
+    from kgen.problems.problem import read_problem
+    from kgen.protocol import Accuracy
 
     # Bad input is refused before the slow imports.
     check_accuracy(dtype, accuracy)

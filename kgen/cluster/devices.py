@@ -24,8 +24,8 @@ from kgen.cluster.fleet import Fleet, Node
 from kgen.cluster.host import Asked, MakeEvaluator, Ready
 from kgen.errors import DeviceError, DiskError, EvaluatorError
 from kgen.evaluator.pool import DeviceLost, DevicePool
-from kgen.evaluator.protocol import BuildReport, Evaluation, Health, Timing
 from kgen.evaluator.runtime.process import Server
+from kgen.protocol import BuildReport, Evaluation, Health, Timing
 from kgen.tuning.sweep import OpenDevices, SweepRequest
 from kgen.tuning.time_budget import COMPILE_PART
 
@@ -212,7 +212,7 @@ def prepare_builds(fleet: Fleet) -> None:
 
 
 class ClusterBuilder:
-    """Builds sources as tasks, on any node with the compilers; see :class:`kgen.evaluator.build.Builder`."""
+    """Builds sources as tasks, on any node with the compilers; see :class:`kgen.evaluator.candidates.build.Builder`."""
 
     def __init__(self, fleet: Fleet, arch: str) -> None:
         self._fleet = fleet

@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from kgen.cluster import probe
 from kgen.cluster.connection import PACKAGE, connect, connected
 from kgen.errors import InputError
-from kgen.evaluator.protocol import BuildReport
+from kgen.protocol import BuildReport
 
 _PROBE_SECONDS = 60.0  # for all nodes together
 _LEAST_FREE = 1 << 30  # bytes on a node's disk; its builds, logs and caches take a few hundred megabytes

@@ -18,16 +18,16 @@ import ray
 
 from kgen.candidate import Candidate, Trust
 from kgen.cluster import probe
+from kgen.devices.hardware import Hardware
+from kgen.devices.machine import find_own_tools, keep_bytecode
 from kgen.errors import DiskError, ToolchainError
-from kgen.evaluator.build import Builder, read_extension
+from kgen.evaluator.candidates.build import Builder, read_extension
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DeviceEvaluator
-from kgen.evaluator.protocol import Accuracy, BuildReport, Environment, Evaluation, Health, LibraryProduct, Limits, Timing
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.process import Server
-from kgen.hardware import Hardware
-from kgen.machine import find_own_tools, keep_bytecode
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import Accuracy, BuildReport, Environment, Evaluation, Health, LibraryProduct, Limits, Timing
 
 _LOG_CHARACTERS = 1 << 16  # of a log; the rest stays on the node
 

@@ -21,22 +21,22 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
 
 from kgen.candidate import SHORT, Candidate, Trust
+from kgen.devices.hardware import Hardware
+from kgen.devices.machine import cxx
 from kgen.errors import DeviceError, DiskError, EvaluatorError, ProblemError
-from kgen.evaluator.build import Builder, compiler_version, copy_library, read_extension
-from kgen.evaluator.checks import Checks
-from kgen.evaluator.correctness.validate import (OWN_NUMBERS, Failure, OracleClient, OracleFailed, Validation,
-                                                 WorkerClient, audit, check_structure, decide, explain, raise_if_failed)
-from kgen.evaluator.protocol import (BASELINES, COMPILER, TRIES, Accuracy, BuildReport, CaseErrors, Depth, Environment,
-                                     Evaluation, Health, LibraryProduct, Limits, Phase, Status, Timing, Weights, read_product)
+from kgen.evaluator.candidates.build import Builder, compiler_version, copy_library, read_extension
+from kgen.evaluator.candidates.checks import Checks
+from kgen.evaluator.correctness.validate import (OWN_NUMBERS, Failure, OracleClient, OracleFailed, Validation, WorkerClient,
+                                                 audit, check_structure, decide, explain, raise_if_failed)
 from kgen.evaluator.runtime.locks import DeviceLock, MemoryShare
 from kgen.evaluator.runtime.process import Server
 from kgen.evaluator.strict.strict import Strict
 from kgen.evaluator.strict.timing_anomalies import least_ms
 from kgen.evaluator.timing.conditions import Conditions, conditions, worse
 from kgen.evaluator.timing.measure import Runner, sleep_ns
-from kgen.hardware import Hardware
-from kgen.machine import cxx
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import (BASELINES, COMPILER, TRIES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation,
+                           Health, LibraryProduct, Limits, Phase, Status, Timing, Weights, read_product)
 
 _ORACLE_SECONDS = 300.0
 _JOIN_SECONDS = 5.0

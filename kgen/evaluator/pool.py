@@ -19,11 +19,11 @@ from queue import PriorityQueue
 from typing import Callable, Iterable, Mapping, Protocol, Sequence, TypeVar
 
 from kgen.candidate import Candidate
+from kgen.devices.hardware import Hardware
 from kgen.errors import DeviceError, EvaluatorError
-from kgen.evaluator.protocol import Accuracy, BuildReport, Environment, Evaluation, Health, LibraryProduct, Timing
 from kgen.evaluator.runtime.process import Server
-from kgen.hardware import Hardware
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import Accuracy, BuildReport, Environment, Evaluation, Health, LibraryProduct, Timing
 
 Result = TypeVar("Result")
 
@@ -33,7 +33,7 @@ class DeviceLost(EvaluatorError):
 
 
 class SourceBuilder(Protocol):
-    """Builds candidates ahead of their evaluation; see :class:`kgen.evaluator.build.Builder`."""
+    """Builds candidates ahead of their evaluation; see :class:`kgen.evaluator.candidates.build.Builder`."""
 
     def build(self, source: str) -> BuildReport: ...
 

@@ -1,7 +1,7 @@
 """The rows of the roofline: the ceilings of the device, and the rates of the leaders and of PyTorch.
 
 After Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009. Work and ceilings are
-those of :mod:`kgen.roofline`.
+those of :mod:`kgen.devices.roofline`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Iterable
 
-from kgen import roofline
+from kgen.codegen.registry import arithmetic
+from kgen.devices import roofline
+from kgen.devices.roofline import Arithmetic, Basis, Roofline
 from kgen.report.rows import Described, described
 from kgen.report.sections import Section
-from kgen.roofline import Arithmetic, Basis, Roofline
 from kgen.store.results import Trial
-from kgen.templates import arithmetic
 from kgen.views import text
 
 MOST_REACHED = 15  #: candidates; limit of those that are shown, the leaders

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, Mapping, Sequence
 
 import kgen
-from kgen.report import ceilings, charts, effects, highlight, library, rows, suite, suite_charts, leaders as table
+from kgen.report import ceilings, charts, highlight, leaders as table, library, rows, suite, suite_charts
 from kgen.report.ceilings import Reached, Roof
 from kgen.report.leaders import Leader, Scale
 from kgen.report.sections import Section
+from kgen.store import effects
 from kgen.store.scores import Score
 from kgen.views import text
 

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Iterable, Sequence
 
-from kgen.evaluator.protocol import KERNELBENCH_TOLERANCE, RMS_FACTOR, Accuracy
-from kgen.report.effects import Cell, Group, Parameter, Plan, screened
+from kgen.protocol import KERNELBENCH_TOLERANCE, RMS_FACTOR, Accuracy
 from kgen.report.sections import Section, fastest_first
 from kgen.report.thinning import thin
 from kgen.report.words import meaning
+from kgen.store.effects import Cell, Group, Parameter, Plan, screened
 from kgen.store.results import Failures, Rejections, SweepRow, Trial
 from kgen.views import text
 

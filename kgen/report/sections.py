@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Iterable, Mapping, Sequence
 
 from kgen.errors import NotFoundError
-from kgen.evaluator.protocol import Accuracy, Environment
+from kgen.protocol import Accuracy, Environment
 from kgen.store import Database, queries
 from kgen.store.results import BestRow, Failures, ProblemRow, Rejections, SweepRow, Trial
 from kgen.store.scores import without_winner

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Sequence
 
-from kgen import roofline
+from kgen.devices import roofline
+from kgen.devices.roofline import Arithmetic
 from kgen.report import ceilings
 from kgen.report.sections import Section
-from kgen.roofline import Arithmetic
 from kgen.store.scores import THRESHOLDS, Score, Summary, fast, summary
 from kgen.views import text
 

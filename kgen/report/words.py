@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Mapping
 
-from kgen.templates import templates
-from kgen.templates.target import DEVICE_TYPES
+from kgen.codegen.registry import templates
+from kgen.codegen.target import DEVICE_TYPES
 
 
 @lru_cache(maxsize=1)

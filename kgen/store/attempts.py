@@ -9,11 +9,11 @@ from typing import Any, Iterable, Mapping
 from sqlalchemy import ColumnElement, insert, select, true
 
 import kgen
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
 from kgen.store import codec, models, rows
+from kgen.store.database import Database
 from kgen.store.queries import chunks
 from kgen.store.selection import STATES, Selection
-from kgen.store.database import Database
 
 #: The outcomes of an attempt.
 REFUSED, FAILED = "refused", "failed"

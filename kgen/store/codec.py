@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict
 from typing import Any, Mapping, Sequence, TypeVar
 
-from kgen.evaluator.protocol import BuildReport, CaseErrors, KernelResources
+from kgen.protocol import BuildReport, CaseErrors, KernelResources
 
 T = TypeVar("T")
 

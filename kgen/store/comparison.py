@@ -20,7 +20,7 @@ from sqlalchemy.orm import aliased
 
 from kgen.candidate import SHORT
 from kgen.errors import InputError, NotFoundError
-from kgen.evaluator.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing
+from kgen.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing
 from kgen.statistics import Interval, median_ms, quotient, ratio_interval, verdict
 from kgen.store import models, queries, rows
 from kgen.store.database import Database

@@ -12,20 +12,9 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 import kgen
 from kgen.candidate import Candidate, Rejection, Trust
 from kgen.errors import DatabaseBusyError, NotFoundError
-from kgen.evaluator.protocol import (
-    BASELINES,
-    Accuracy,
-    Depth,
-    Environment,
-    Evaluation,
-    Health,
-    LibraryProduct,
-    Phase,
-    Status,
-    Timing,
-)
 from kgen.paths import db_url
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import BASELINES, Accuracy, Depth, Environment, Evaluation, Health, LibraryProduct, Phase, Status, Timing
 from kgen.store import codec, holder, integrity, models, rows, schema
 from kgen.store.connections import Connections
 from kgen.store.rows import StoredEvaluation
@@ -126,7 +115,7 @@ class Database:
         """Begin a sweep, held by this process. Its problem and environment were added before. Returns its id.
 
         ``kind`` is ``eval`` for the evaluation of one file, a sweep of one candidate. ``roofline`` is a value of
-        :meth:`kgen.roofline.Basis.plain`. ``products`` are the library's, which tolerances follow. Both are stored among
+        :meth:`kgen.devices.roofline.Basis.plain`. ``products`` are the library's, which tolerances follow. Both are stored among
         the arguments, but do not identify the sweep.
         """
         sweep = rows.new_id()

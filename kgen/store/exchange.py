@@ -21,11 +21,10 @@ from sqlalchemy.exc import DBAPIError
 
 import kgen
 from kgen.errors import InputError
-from kgen.evaluator.protocol import Accuracy, Depth, Environment, Phase, Status
-from kgen.problem import Problem
-from kgen.store import attempts, codec, imported_values, integrity, models, rows, selection
+from kgen.problems.problem import Problem
+from kgen.protocol import Accuracy, Depth, Environment, Phase, Status
+from kgen.store import attempts, codec, imported_values, integrity, models, renamed, rows, selection
 from kgen.store.database import Database, insertion
-from kgen.store.migrations import renamed
 from kgen.store.selection import Selection
 
 FORMAT = 2  #: version of the lines; a reader refuses a newer one, and renames plans and parameters of version 1

@@ -12,7 +12,7 @@ from typing import Any, Iterable, Sequence
 
 from sqlalchemy import ColumnElement, Connection, CursorResult, Delete, Update, delete, exists, select, update
 
-from kgen.evaluator.protocol import Status
+from kgen.protocol import Status
 from kgen.store import attempts, models, queries
 from kgen.store.database import Database
 from kgen.store.results import SweepRow

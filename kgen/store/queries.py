@@ -11,22 +11,11 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 from sqlalchemy.orm import aliased
 
 from kgen.errors import NotFoundError
-from kgen.evaluator.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing, read_product
-from kgen.problem import Problem, sizes
+from kgen.problems.problem import Problem, sizes
+from kgen.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing, read_product
 from kgen.store import models, rows
 from kgen.store.database import Database
-from kgen.store.results import (
-    BestRow,
-    CandidateDetail,
-    Failures,
-    Judgement,
-    Known,
-    ProblemRow,
-    Rejections,
-    SweepDetail,
-    SweepRow,
-    Trial,
-)
+from kgen.store.results import BestRow, CandidateDetail, Failures, Judgement, Known, ProblemRow, Rejections, SweepDetail, SweepRow, Trial
 from kgen.store.selection import EVERY, Selection, state
 
 NO_FAILURES = (Status.OK.value, Status.DUPLICATE.value)  #: statuses of candidates that did not fail

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Mapping
 
 from kgen.candidate import ParamValue
-from kgen.evaluator.protocol import Accuracy, Environment, LibraryProduct, Status, Timing
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import Accuracy, Environment, LibraryProduct, Status, Timing
 from kgen.store.rows import StoredEvaluation
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class CandidateDetail:
     """One candidate in full, its evaluations from the newest to the oldest.
 
     ``finals`` are its timings as a finalist, by sweep. ``rooflines`` are the stored work and ceilings of these sweeps,
-    for :meth:`kgen.roofline.Basis.read`. ``products`` are the library's convolutions as these sweeps measured them.
+    for :meth:`kgen.devices.roofline.Basis.read`. ``products`` are the library's convolutions as these sweeps measured them.
     """
 
     id: str

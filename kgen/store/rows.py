@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Row, Select, select
 
 from kgen.candidate import Candidate, Trust
-from kgen.evaluator.protocol import Accuracy, Depth, Environment, Evaluation, Phase, Status, Timing
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import Accuracy, Depth, Environment, Evaluation, Phase, Status, Timing
 from kgen.store import codec, models
 
 

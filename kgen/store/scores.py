@@ -17,15 +17,15 @@ from typing import Any, Iterable, Mapping, Sequence
 from sqlalchemy import Connection, select
 
 from kgen.candidate import SHORT
-from kgen.evaluator.protocol import Accuracy, Depth, Timing
-from kgen.problem_set import Member
+from kgen.problems.problem_set import Member
+from kgen.protocol import Accuracy, Depth, Timing
 from kgen.statistics import Interval, ratio_interval
 from kgen.store import attempts, models, queries, rows
 from kgen.store.attempts import StoredAttempt
+from kgen.store.database import Database
 from kgen.store.queries import chunks
 from kgen.store.results import BestRow, Failures, ProblemRow, SweepRow, Trial
 from kgen.store.selection import EVERY, Selection, state
-from kgen.store.database import Database
 
 #: The thresholds of ``fast_p`` that KernelBench's tables have.
 THRESHOLDS = (0.0, 1.0, 1.5, 2.0)

@@ -17,7 +17,7 @@ STATES = ("running", "finished", "interrupted", "failed")
 class Selection:
     """Sweeps that ran on ``device`` (``cpu``, ``cuda``, ``cuda:1``), have ``status``, and began in this time.
 
-    ``status`` is one of :data:`STATES`, or a :class:`kgen.evaluator.protocol.Status` that at least one candidate has.
+    ``status`` is one of :data:`STATES`, or a :class:`kgen.protocol.Status` that at least one candidate has.
     The moment ``since`` is included, and ``before`` is not.
     """
 

@@ -8,10 +8,10 @@ import traceback
 from typing import Any, Iterator, Mapping
 
 from kgen import paths
+from kgen.devices.machine import resolve_devices
 from kgen.errors import DatabaseError, DiskError, InputError, KgenError, ProblemError
-from kgen.evaluator.protocol import Accuracy
-from kgen.machine import resolve_devices
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import Accuracy
 from kgen.store import Database, attempts
 from kgen.store.attempts import FAILED, REFUSED, Attempt
 

@@ -14,13 +14,13 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from kgen.compiler.capture import Capture
-from kgen.compiler.plain import from_json, to_json
+from kgen.compiler.capture.capture import Capture
+from kgen.compiler.capture.plain import from_json, to_json
 from kgen.errors import CaptureError, InternalError, ProblemError
-from kgen.evaluator.protocol import TRIES
 from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
 from kgen.evaluator.runtime.process import ChildDied, Server
-from kgen.problem import Problem, load, resolve_mode, without_values
+from kgen.problems.problem import Problem, load, resolve_mode, without_values
+from kgen.protocol import TRIES
 from kgen.tuning.design import allow_long_chains, captured
 
 SECONDS = 600.0  #: s; for a capture that has no other limit

@@ -15,19 +15,20 @@ from functools import cached_property
 from itertools import islice
 from typing import Iterator
 
-from kgen.candidate import COUNTABLE, Candidate, Params, ParamValue, Rejection
-from kgen.compiler.capture import Capture, capture
-from kgen.compiler import plan_name
-from kgen.compiler.fusion import FusionPlan, Kernel, plans
-from kgen.compiler.graph import OpGraph
+from kgen.candidate import COUNTABLE, Candidate, ParamValue, Params, Rejection
+from kgen.codegen.registry import template_for, templates
+from kgen.codegen.render import Way, render
+from kgen.codegen.space import Space
+from kgen.codegen.target import target
+from kgen.codegen.template import Task, Template
+from kgen.compiler.capture.capture import Capture, capture
+from kgen.compiler.fusion import plan_name
+from kgen.compiler.fusion.fusion import FusionPlan, Kernel, plans
+from kgen.compiler.graph.graph import OpGraph
+from kgen.devices.hardware import Hardware
 from kgen.errors import InputError, RenderError
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import Hardware
-from kgen.problem import LoadedProblem, Problem
-from kgen.templates import Task, Template, template_for, templates
-from kgen.templates.render import Way, render
-from kgen.templates.space import Space
-from kgen.templates.target import target
+from kgen.problems.problem import LoadedProblem, Problem
+from kgen.protocol import Accuracy
 from kgen.tuning.prediction import WORTH, Predictor, in_order
 from kgen.tuning.search.points import KernelSpace, Option, Point, distinct_kernels
 

@@ -16,12 +16,12 @@ from typing import Mapping
 
 from kgen import events, paths, syntax
 from kgen.candidate import Candidate, Trust
+from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_device
 from kgen.errors import InputError
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Phase, Status, Timing
-from kgen.machine import find_own_tools, keep_bytecode, resolve_device
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Phase, Status, Timing
 from kgen.statistics import fastest, median_ms, standing
 from kgen.store import Database
 

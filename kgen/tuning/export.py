@@ -12,13 +12,13 @@ from typing import Callable, Sequence
 
 from kgen import __version__, paths
 from kgen.candidate import Candidate, Trust
+from kgen.devices.machine import find_own_tools, resolve_device
 from kgen.errors import CaptureError, DiskError, KgenError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
 from kgen.evaluator.runtime.process import servers_kept
-from kgen.evaluator.protocol import Accuracy, Environment, Evaluation, Status
-from kgen.machine import find_own_tools, resolve_device
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import Accuracy, Environment, Evaluation, Status
 from kgen.store import Database, queries
 from kgen.store.results import BestRow
 from kgen.tuning.sweep import designed

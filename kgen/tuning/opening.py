@@ -13,11 +13,11 @@ from typing import Callable, Iterator
 
 from kgen import events, paths
 from kgen.candidate import Trust
+from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_devices
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
-from kgen.evaluator.protocol import BASELINES, Accuracy
-from kgen.machine import find_own_tools, keep_bytecode, resolve_devices
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import BASELINES, Accuracy
 from kgen.tuning import time_budget
 
 

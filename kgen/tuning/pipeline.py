@@ -25,7 +25,7 @@ from typing import Any, Callable
 from kgen import syntax
 from kgen.candidate import SHORT, Candidate
 from kgen.evaluator.pool import DeviceEvaluator, DeviceLost, DevicePool, DeviceResult, SourceBuilder
-from kgen.evaluator.protocol import BuildReport, Evaluation, Status, Timing
+from kgen.protocol import BuildReport, Evaluation, Status, Timing
 
 _MOST_LOSSES = 5  # devices that a candidate may lose; three losses by chance were seen where kills were frequent
 _SAME_AS = "the same machine code as "  # prefix of the reason of a duplicate

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kgen.compiler.costs import Cost, is_counter, library_cost
-from kgen.compiler.fusion import FusionPlan, Library, plans
-from kgen.compiler.graph import Node, OpGraph
-from kgen.compiler.operators import is_view
-from kgen.compiler.reasons import aten_name, why_library
-from kgen.hardware import Hardware, cpu, for_arch
+from kgen.codegen.registry import templates
+from kgen.compiler.fusion.costs import Cost, is_counter, library_cost
+from kgen.compiler.fusion.fusion import FusionPlan, Library, plans
+from kgen.compiler.fusion.reasons import aten_name, why_library
+from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.compiler.operators.table import is_view
+from kgen.devices.hardware import Hardware, cpu, for_arch
+from kgen.devices.machine import gpu_arch
+from kgen.devices.roofline import Work
 from kgen.evaluator.runtime.process import Server
-from kgen.machine import gpu_arch
-from kgen.problem import Problem
-from kgen.roofline import Work
-from kgen.templates import templates
+from kgen.problems.problem import Problem
 from kgen.tuning import precision
 from kgen.tuning.capturing import capture_apart
 from kgen.tuning.precision import Precision

@@ -1,6 +1,6 @@
 """Precisions: whether PyTorch multiplies a convolution in TF32 on a GPU, and so how many products a kernel takes.
 
-A sweep measures it (:class:`~kgen.evaluator.protocol.LibraryProduct`). On paper it is predicted: cuDNN computes in
+A sweep measures it (:class:`~kgen.protocol.LibraryProduct`). On paper it is predicted: cuDNN computes in
 float32 where there are several groups, and where an ordinary convolution has few channels. That agrees with 420 of 439
 measured convolutions of KernelBench's problems (H200, PyTorch 2.11).
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Callable, Sequence
 
-from kgen.compiler.capture import Capture
-from kgen.compiler.convolutions import convolution
-from kgen.compiler.dtypes import HALF
-from kgen.compiler.graph import Node, OpGraph
-from kgen.evaluator.protocol import LibraryProduct
+from kgen.compiler.capture.capture import Capture
+from kgen.compiler.graph.convolutions import convolution
+from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.protocol import LibraryProduct
 
 FEW_CHANNELS = {1: 8, 2: 8, 3: 3}  #: channels in, by spatial dimensions; for so many at most, cuDNN computes in float32
 

@@ -11,16 +11,16 @@ import math
 from dataclasses import dataclass, replace
 from typing import Callable, Sequence, TypeVar
 
-from kgen.compiler.contractions import CONTRACTIONS, flops, is_convolution, is_depthwise, kernel_size
-from kgen.compiler.costs import CHANNELS_LAST, Cost, kernel_cost, library_cost
-from kgen.compiler.dtypes import HALF
-from kgen.compiler.fusion import MOST_PLANS, FusionPlan, Kernel, Library
-from kgen.compiler.graph import Node, OpGraph
-from kgen.compiler.operators import is_view
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import Hardware, expected_ceilings
-from kgen.roofline import Work
-from kgen.templates import templates
+from kgen.codegen.registry import templates
+from kgen.compiler.fusion.costs import CHANNELS_LAST, Cost, kernel_cost, library_cost
+from kgen.compiler.fusion.fusion import MOST_PLANS, FusionPlan, Kernel, Library
+from kgen.compiler.graph.contractions import CONTRACTIONS, flops, is_convolution, is_depthwise, kernel_size
+from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.compiler.operators.table import is_view
+from kgen.devices.hardware import Hardware, expected_ceilings
+from kgen.devices.roofline import Work
+from kgen.protocol import Accuracy
 
 #: ms; start and end of one launch, by kind of device; a small torch operator on an H200, and an OpenMP loop.
 LAUNCH_MS = {"cuda": 0.0125, "cpu": 0.01}
@@ -166,7 +166,7 @@ class Predictor:
         return self._known[id(plan)][1]
 
     def order(self, found: Sequence[FusionPlan], control: FusionPlan) -> list[FusionPlan]:
-        """Plans in the order to try them: :data:`kgen.compiler.fusion.Order`. Those of too many kernels are left out.
+        """Plans in the order to try them: :data:`kgen.compiler.fusion.fusion.Order`. Those of too many kernels are left out.
 
         Where the library multiplies in TF32 and kernels must not, the best plan with the library's product comes second.
         """
@@ -292,7 +292,7 @@ def in_order(
     """The fastest of these plans by prediction, in the order to try them; ties keep their order.
 
     The control comes behind plans that may beat it and in front of those that are predicted to be slower. There are
-    :data:`kgen.compiler.fusion.MOST_PLANS` at most. ``main`` gives the steps that take a plan's time. On either side of
+    :data:`kgen.compiler.fusion.fusion.MOST_PLANS` at most. ``main`` gives the steps that take a plan's time. On either side of
     the control, plans whose main steps an earlier one has come last: they measure the same kernels again.
     """
     ranked = sorted(found, key=ms)

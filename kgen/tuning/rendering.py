@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgen.candidate import Candidate, Params, ParamValue
-from kgen.compiler.fusion import Kernel
-from kgen.compiler.loops import Program
+from kgen.candidate import Candidate, ParamValue, Params
+from kgen.compiler.fusion.fusion import Kernel
+from kgen.compiler.loops.program import Program
+from kgen.devices.hardware import Hardware
 from kgen.errors import NotFoundError
-from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.runtime.process import Server
-from kgen.hardware import Hardware
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import Accuracy
 from kgen.tuning import precision
 from kgen.tuning.capturing import capture_apart
 from kgen.tuning.design import Design

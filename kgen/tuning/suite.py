@@ -20,14 +20,13 @@ from typing import Any, Callable, Mapping, Protocol, Sequence
 from kgen import events
 from kgen.errors import KgenError
 from kgen.evaluator.runtime.process import servers_kept
-from kgen.problem import Problem
-from kgen.problem_set import Member
+from kgen.problems.problem import Problem
+from kgen.problems.problem_set import Member
 from kgen.store import Database, attempts, codec, scores, suites
 from kgen.store.attempts import FAILED, REFUSED, Attempt
 from kgen.store.selection import Selection
 from kgen.store.suites import SWEPT, Ended
-from kgen.tuning import attempts as trying
-from kgen.tuning import sweep
+from kgen.tuning import attempts as trying, sweep
 from kgen.tuning.sweep import SweepRequest
 
 INTERRUPTED = "interrupted"

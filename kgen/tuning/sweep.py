@@ -23,14 +23,15 @@ from pathlib import Path
 from traceback import format_exception
 from typing import Any, Callable, Iterator, Sequence
 
-from kgen import events, paths, roofline, statistics
+from kgen import events, paths, statistics
 from kgen.candidate import SHORT, Candidate
+from kgen.devices import roofline
+from kgen.devices.hardware import lacks_instructions
+from kgen.devices.machine import find_own_tools, keep_bytecode
 from kgen.errors import DatabaseBusyError, DatabaseError, DiskError, EvaluatorError, InputError, ProblemError, RenderError
 from kgen.evaluator.pool import DevicePool, SourceBuilder
-from kgen.evaluator.protocol import BuildReport, Evaluation, Health, Status, Timing
-from kgen.hardware import lacks_instructions
-from kgen.machine import find_own_tools, keep_bytecode
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import BuildReport, Evaluation, Health, Status, Timing
 from kgen.statistics import Interval, median_ms, ratio_interval
 from kgen.store import Database, queries
 from kgen.tuning import attempts, precision, time_budget

@@ -14,7 +14,7 @@ from math import inf
 from statistics import median
 from typing import Iterable, Sequence
 
-from kgen.evaluator.protocol import Limits, Phase
+from kgen.protocol import Limits, Phase
 
 #: Which part of the time finals take at most.
 FINAL_PART = 0.25

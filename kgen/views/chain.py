@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Iterator, Mapping
 
 from kgen.candidate import ParamValue
-from kgen.compiler import plan_name
-from kgen.compiler.plan_name import NamedStep
+from kgen.compiler.fusion import plan_name
+from kgen.compiler.fusion.plan_name import NamedStep
 from kgen.views import text
 
 LIBRARY = "library"

@@ -8,8 +8,9 @@ from typing import Iterable, Mapping
 from rich.console import Console
 from rich.table import Table
 
-from kgen import occupancy, paths
-from kgen.evaluator.protocol import Accuracy, KernelResources
+from kgen import paths
+from kgen.devices import occupancy
+from kgen.protocol import Accuracy, KernelResources
 from kgen.statistics import median_interval
 from kgen.store.results import CandidateDetail, Judgement, Trial
 from kgen.views import chain, figures, tables, text

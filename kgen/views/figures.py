@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kgen.evaluator.protocol import Accuracy
-from kgen.roofline import Basis, Roofline, of
+from kgen.codegen.registry import arithmetic
+from kgen.devices.roofline import Basis, Roofline, of
+from kgen.protocol import Accuracy
 from kgen.store.results import CandidateDetail, Trial
-from kgen.templates import arithmetic
 
 
 def achieved(detail: CandidateDetail, trial: Trial, accuracy: Accuracy) -> Roofline | None:

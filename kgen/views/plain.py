@@ -15,22 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from kgen import events
-from kgen.evaluator.protocol import Accuracy, Environment, Timing
-from kgen.store.results import (
-    BestRow,
-    CandidateDetail,
-    Comparison,
-    Judgement,
-    ProblemRow,
-    SweepDetail,
-    SweepRow,
-    Trial,
-)
+from kgen.protocol import Accuracy, Environment, Timing
+from kgen.store.results import BestRow, CandidateDetail, Comparison, Judgement, ProblemRow, SweepDetail, SweepRow, Trial
 
 if TYPE_CHECKING:
-    from kgen.cli.doctor import Check
-    from kgen.report.effects import Group, Plan
+    from kgen.doctor import Check
     from kgen.statistics import Interval
+    from kgen.store.effects import Group, Plan
     from kgen.store.pruning import Pruned
     from kgen.store.scores import Score, Summary
 

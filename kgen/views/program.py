@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kgen.compiler.loops import Load, Loop, Map, Place, Program, Reduce, Store
-from kgen.compiler.scans import Scan
-from kgen.compiler.windows import Window
+from kgen.compiler.loops.access import Loop, Place
+from kgen.compiler.loops.program import Load, Map, Program, Reduce, Scan, Store, Window
 
 
 def lines(program: Program) -> Iterator[str]:

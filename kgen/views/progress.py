@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kgen import events
-from kgen.evaluator.protocol import Status
+from kgen.protocol import Status
 from kgen.views import plain, text
 
 _SEARCHING = "trying candidates"

@@ -9,24 +9,15 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from kgen.evaluator.protocol import CaseErrors, LibraryProduct
 from kgen.events import Finished, Judged, Leader
-from kgen.store.results import (
-    BestRow,
-    Comparison,
-    Failures,
-    ProblemRow,
-    Rejections,
-    SweepDetail,
-    SweepRow,
-    Trial,
-)
+from kgen.protocol import CaseErrors, LibraryProduct
+from kgen.store.results import BestRow, Comparison, Failures, ProblemRow, Rejections, SweepDetail, SweepRow, Trial
 from kgen.views import text
 from kgen.views.layout import grid, print_facts
 
 if TYPE_CHECKING:
-    from kgen.cli.doctor import Check
-    from kgen.report.effects import Plan
+    from kgen.doctor import Check
+    from kgen.store.effects import Plan
     from kgen.store.exchange import Imported
     from kgen.store.pruning import Pruned
 

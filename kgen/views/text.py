@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from kgen.candidate import COUNTABLE, SHORT, ParamValue
-from kgen.compiler import plan_name
-from kgen.compiler.plan_name import NamedStep
-from kgen.evaluator.protocol import Environment
+from kgen.compiler.fusion import plan_name
+from kgen.compiler.fusion.plan_name import NamedStep
+from kgen.protocol import Environment
 
 if TYPE_CHECKING:
     from kgen.events import Cluster

@@ -22,9 +22,9 @@ from lending import Lender
 import kgen
 from kgen.candidate import Candidate, Trust
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy, Evaluation, Limits
 from kgen.evaluator.runtime.sandbox import descendants
-from kgen.problem import read_problem
+from kgen.problems.problem import read_problem
+from kgen.protocol import Accuracy, Evaluation, Limits
 
 #: In the name of everything that a case writes outside its folder, and of every process that it leaves behind.
 MARK = "kgen-adversary"

@@ -10,7 +10,7 @@ import pytest
 from samples import SOURCE, Filled, candidate
 
 from kgen.candidate import Rejection
-from kgen.evaluator.protocol import Status
+from kgen.protocol import Status
 from kgen.store import Database
 
 

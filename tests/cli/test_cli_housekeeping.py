@@ -11,7 +11,7 @@ from samples import Filled, candidate
 from typed import kgen
 
 from kgen import paths
-from kgen.evaluator.protocol import Status
+from kgen.protocol import Status
 from kgen.store import connections
 
 

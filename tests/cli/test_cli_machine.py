@@ -10,7 +10,7 @@ import pytest
 from samples import Filled
 from typed import kgen
 
-from kgen.cli import doctor
+from kgen import doctor
 
 ROOT = Path(__file__).parents[2]
 

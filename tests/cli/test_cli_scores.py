@@ -14,7 +14,7 @@ from samples import SOURCE, Filled
 from typed import kgen
 
 from kgen import events
-from kgen.problem_set import Member, read_set
+from kgen.problems.problem_set import Member, read_set
 from kgen.statistics import Interval
 from kgen.store import Database, attempts
 from kgen.store.attempts import Attempt

@@ -15,8 +15,8 @@ from samples import Filled, candidate
 from typed import kgen
 
 from kgen import events
-from kgen.evaluator.protocol import BASELINES, Accuracy, Status
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import BASELINES, Accuracy, Status
 from kgen.statistics import Interval
 
 

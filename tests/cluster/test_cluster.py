@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from running import ROOT, Home, seconds_until_none_is_left, wait
 
-from kgen.problem import load, read_problem
+from kgen.problems.problem import load, read_problem
 from kgen.tuning.design import captured
 
 pytest.importorskip("ray")

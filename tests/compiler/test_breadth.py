@@ -13,10 +13,10 @@ from models import captured, made, pair, source
 from overlaps import faults
 
 from kgen.candidate import Candidate
-from kgen.hardware import cpu, for_arch
-from kgen.roofline import Work
-from kgen.tuning.prediction import Predictor
+from kgen.devices.hardware import cpu, for_arch
+from kgen.devices.roofline import Work
 from kgen.tuning.design import Design
+from kgen.tuning.prediction import Predictor
 from kgen.tuning.search import Point
 
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n"

@@ -6,10 +6,10 @@ import pytest
 import torch
 from models import NAMES, graph, made, reference, source
 
-from kgen.compiler import capture as capturing
-from kgen.compiler.capture import capture
-from kgen.compiler.graph import BatchSize, Input, Node, OpGraph, Tensor, Weight
-from kgen.compiler.operators import OPS
+from kgen.compiler.capture import capture as capturing
+from kgen.compiler.capture.capture import capture
+from kgen.compiler.graph.graph import BatchSize, Input, Node, OpGraph, Tensor, Weight
+from kgen.compiler.operators.table import OPS
 from kgen.errors import CaptureError
 from kgen.tuning.design import captured as quietly_captured
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from models import graph, made, source
 
-from kgen.compiler.contractions import CONTRACTIONS, flops, is_depthwise, kernel_size
-from kgen.compiler.graph import Node, OpGraph
+from kgen.compiler.graph.contractions import CONTRACTIONS, flops, is_depthwise, kernel_size
+from kgen.compiler.graph.graph import Node, OpGraph
 
 CONV = "self.conv = nn.{}"
 

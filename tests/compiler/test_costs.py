@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from models import graph, made, source
 
-from kgen.compiler.costs import Cost, kernel_cost, library_cost
-from kgen.compiler.fusion import FusionPlan, plans
-from kgen.compiler.graph import OpGraph
-from kgen.compiler.operators import is_view
-from kgen.templates import templates
+from kgen.codegen.registry import templates
+from kgen.compiler.fusion.costs import Cost, kernel_cost, library_cost
+from kgen.compiler.fusion.fusion import FusionPlan, plans
+from kgen.compiler.graph.graph import OpGraph
+from kgen.compiler.operators.table import is_view
 
 ROW_BYTES = 128 << 10
 

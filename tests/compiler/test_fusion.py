@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from models import NAMES, graph, made, reference, source
 
-from kgen.compiler import fusion
-from kgen.compiler.fusion import LABELS, MOST_PLANS, FusionPlan, Kernel, Library, kernel_name, plans
-from kgen.compiler.graph import OpGraph
-from kgen.compiler.loops import Program
-from kgen.compiler.operators import OPS, Kind
-from kgen.templates import Template, templates
+from kgen.codegen.registry import templates
+from kgen.codegen.template import Template
+from kgen.compiler.fusion import fusion
+from kgen.compiler.fusion.fusion import LABELS, MOST_PLANS, FusionPlan, Kernel, Library, kernel_name, plans
+from kgen.compiler.graph.graph import OpGraph
+from kgen.compiler.loops.program import Program
+from kgen.compiler.operators.op import Kind
+from kgen.compiler.operators.table import OPS
 
 #: Templates of a device with contractions of its own, and of one without.
 ALL = tuple(templates("cuda").values())

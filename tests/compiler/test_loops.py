@@ -9,13 +9,15 @@ import sympy
 import torch
 from models import graph, made, source
 
-from kgen.compiler.graph import BatchSize, OpGraph, Tensor
-from kgen.compiler.indices import Axes, FloorDiv, Modulo, spell
-from kgen.compiler.loops import Loop, NotFusable, Place, Program, lower
-from kgen.compiler.operators import OPS
-from kgen.compiler.parts import chosen
-from kgen.compiler.pointwise import c_float
-from kgen.compiler.schedule import Schedule, schedule
+from kgen.compiler.graph.graph import BatchSize, NotFusable, OpGraph, Tensor
+from kgen.compiler.loops.access import Loop, Place
+from kgen.compiler.loops.indices import Axes, FloorDiv, Modulo, spell
+from kgen.compiler.loops.passes import Schedule, schedule
+from kgen.compiler.loops.program import Program
+from kgen.compiler.lower.concatenation import chosen
+from kgen.compiler.lower.lowering import lower
+from kgen.compiler.operators.pointwise import c_float
+from kgen.compiler.operators.table import OPS
 
 
 def captured(forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x") -> OpGraph:

@@ -12,12 +12,12 @@ from models import NAMES, made, reference, source
 from overlaps import faults
 from test_fusion import ALL, CASES, CHAINS, planned
 
-from kgen.compiler.capture import capture
-from kgen.compiler.fusion import plans
-from kgen.compiler.graph import BatchSize
-from kgen.compiler.indices import FloorDiv
-from kgen.compiler.loops import Loop, Place
-from kgen.problem import LoadedProblem
+from kgen.compiler.capture.capture import capture
+from kgen.compiler.fusion.fusion import plans
+from kgen.compiler.graph.graph import BatchSize
+from kgen.compiler.loops.access import Loop, Place
+from kgen.compiler.loops.indices import FloorDiv
+from kgen.problems.problem import LoadedProblem
 
 #: Problems whose kernels read an element of an operand that is free to be written over at several elements of their loops:
 #: forward, inputs, arguments.

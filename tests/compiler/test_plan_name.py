@@ -7,9 +7,9 @@ from itertools import groupby
 import pytest
 from models import NAMES, design, reference
 
-from kgen.compiler import plan_name
-from kgen.compiler.fusion import Kernel
-from kgen.hardware import for_arch
+from kgen.compiler.fusion import plan_name
+from kgen.compiler.fusion.fusion import Kernel
+from kgen.devices.hardware import for_arch
 from kgen.tuning.design import Design
 
 

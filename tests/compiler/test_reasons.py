@@ -6,9 +6,9 @@ import pytest
 import torch
 from models import graph, made, source
 
-from kgen.compiler.graph import Node, Tensor
-from kgen.compiler.operators import OPS
-from kgen.compiler.reasons import aten_name, why_library
+from kgen.compiler.fusion.reasons import aten_name, why_library
+from kgen.compiler.graph.graph import Node, Tensor
+from kgen.compiler.operators.table import OPS
 
 
 def why(forward: str, inputs: str = "torch.randn(6, 12)", init: str = "", arguments: str = "x", **more: object) -> str:

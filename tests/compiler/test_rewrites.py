@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from models import NAMES, graph, made, reference, source
 
-from kgen.compiler.graph import Node, OpGraph
-from kgen.compiler.operators import OPS, spell
-from kgen.compiler.rewrites import REWRITES, variants
+from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.compiler.operators.table import OPS, spell
+from kgen.compiler.rewrites.rewrites import REWRITES, variants
 
 LINEAR = "self.linear = nn.Linear(12, 20)"
 SCALE = "self.s = nn.Parameter(torch.randn(20))"

@@ -5,8 +5,8 @@ from lending import Lender
 
 from kgen.candidate import Candidate, Trust
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy, Limits
-from kgen.problem import read_problem
+from kgen.problems.problem import read_problem
+from kgen.protocol import Accuracy, Limits
 
 SIZES = {"batch_size": "160", "in_features": "64", "out_features": "96"}
 

@@ -16,12 +16,12 @@ import pytest
 
 from candidates import KERNEL, render
 from kgen.candidate import Candidate, Trust
+from kgen.devices.machine import cxx
 from kgen.errors import DiskError, EvaluatorError
-from kgen.evaluator.build import Builder, compiler_version, copy_library, parse_resources, read_extension
-from kgen.evaluator.protocol import TRIES, BuildReport, Limits, Status
+from kgen.evaluator.candidates.build import Builder, compiler_version, copy_library, parse_resources, read_extension
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.process import Server
-from kgen.machine import cxx
+from kgen.protocol import TRIES, BuildReport, Limits, Status
 
 #: Macros that a compiler takes for ever to expand, and all memory.
 DOUBLING = "\n".join(f"#define A{i + 1} A{i} A{i}" for i in range(40))
@@ -230,7 +230,7 @@ def killed_compiler(tmp_path, evaluator, monkeypatch):
         for file in (compiler, assembler):
             file.chmod(0o755)
         monkeypatch.setenv("CXX", str(compiler))
-        monkeypatch.setattr("kgen.evaluator.build._PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr("kgen.evaluator.candidates.build._PAUSE_SECONDS", 0.0)
         monkeypatch.setattr(Builder, "_compile", counted)
         return Builder(evaluator.home, "cpu", evaluator.environment.arch, evaluator.server)
 

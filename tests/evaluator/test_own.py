@@ -5,8 +5,8 @@ import pytest
 from candidates import KERNEL, plain, render
 from kgen.candidate import Candidate, Trust
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy, Limits, Status
 from kgen.evaluator.timing.measure import LEAST_BLOCKS
+from kgen.protocol import Accuracy, Limits, Status
 
 TERM = "row[c] = expf(row[c] - largest);"
 BEHIND = Status.MUTATED_INPUT, "memory behind an output or a workspace"

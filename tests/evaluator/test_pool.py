@@ -13,7 +13,7 @@ from samples import candidate, problem
 from kgen.candidate import Candidate
 from kgen.errors import DeviceError, EvaluatorError
 from kgen.evaluator.pool import DeviceEvaluator, DeviceLost, DevicePool
-from kgen.evaluator.protocol import Accuracy, BuildReport, Evaluation, Status
+from kgen.protocol import Accuracy, BuildReport, Evaluation, Status
 
 CANDIDATE, BUILD = candidate(), BuildReport(True, False, 0.0, False, "", None, "", "")
 

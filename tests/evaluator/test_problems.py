@@ -6,8 +6,8 @@ import torch
 from kgen.candidate import Candidate, Trust
 from kgen.errors import DeviceError, ProblemError
 from kgen.evaluator.correctness.reference import Reference
-from kgen.evaluator.protocol import Accuracy, Status
-from kgen.problem import Problem, load, read_problem
+from kgen.problems.problem import Problem, load, read_problem
+from kgen.protocol import Accuracy, Status
 
 HEAD = "import torch\nimport torch.nn as nn\n\n"
 

@@ -14,10 +14,10 @@ from kgen.candidate import Candidate, Trust
 from kgen.errors import EvaluatorError, ProblemError
 from kgen.evaluator.correctness.validate import OracleClient, OracleFailed
 from kgen.evaluator.evaluator import Evaluator, _Evaluating
-from kgen.evaluator.protocol import TRIES, Accuracy, Status
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import ChannelTimeout
 from kgen.evaluator.runtime.process import ChildDied, describe
+from kgen.protocol import TRIES, Accuracy, Status
 
 SOURCE = plain("return y")
 

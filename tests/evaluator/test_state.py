@@ -8,8 +8,8 @@ import torch
 from kgen.candidate import Candidate, Trust
 from kgen.evaluator.correctness.reference import Reference
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Evaluation, Status
-from kgen.problem import Problem, load, read_problem
+from kgen.problems.problem import Problem, load, read_problem
+from kgen.protocol import Evaluation, Status
 
 TEXT = """
 import torch

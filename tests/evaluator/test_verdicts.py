@@ -3,9 +3,9 @@
 import pytest
 
 from candidates import KERNEL, plain, render
-from kgen.evaluator.protocol import Status
 from kgen.evaluator.strict.timing_anomalies import REMEASURED_ROUNDS
 from kgen.evaluator.timing.measure import SCREEN_BLOCKS
+from kgen.protocol import Status
 
 TERM = "row[c] = expf(row[c] - largest);"
 

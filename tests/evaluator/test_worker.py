@@ -10,13 +10,13 @@ import torch
 import torch.nn as nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kgen.evaluator import worker
-from kgen.evaluator.build import Extension
+from kgen.evaluator.candidates import worker
+from kgen.evaluator.candidates.build import Extension
+from kgen.evaluator.candidates.worker import Subject
 from kgen.evaluator.correctness.distributions import WEIGHTS
 from kgen.evaluator.runtime.arena import Arena, describe, tensors
 from kgen.evaluator.strict.subject import StrictSubject, _sampled
 from kgen.evaluator.strict.tampering import _OPERATORS
-from kgen.evaluator.worker import Subject
 
 PAGE = 4096
 
@@ -203,7 +203,7 @@ def test_a_block_tells_of_an_output_that_is_used_again(plainly):
 
 
 def test_an_own_candidates_worker_loads_no_tamper_detection():
-    script = "import sys, kgen.evaluator.worker; print([m for m in sys.modules if 'evaluator.strict' in m])"
+    script = "import sys, kgen.evaluator.candidates.worker; print([m for m in sys.modules if 'evaluator.strict' in m])"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from models import NAMES, design, module, plainest, reference
 
-from kgen.hardware import probe
+from kgen.devices.hardware import probe
 from kgen.tuning.search import Point
 
 pytestmark = pytest.mark.gpu

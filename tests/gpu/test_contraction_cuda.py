@@ -20,11 +20,11 @@ import torch
 from models import design, made, module, plainest, source
 
 from kgen.candidate import Candidate
-from kgen.compiler.capture import capture
+from kgen.compiler.capture.capture import capture
+from kgen.devices.hardware import Hardware, probe
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy, Evaluation, Status
-from kgen.hardware import Hardware, probe
-from kgen.problem import LoadedProblem, Problem, load, read_problem
+from kgen.problems.problem import LoadedProblem, Problem, load, read_problem
+from kgen.protocol import Accuracy, Evaluation, Status
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 

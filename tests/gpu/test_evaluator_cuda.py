@@ -6,8 +6,8 @@ from statistics import median
 import pytest
 
 from kgen.candidate import Candidate, Trust
-from kgen.evaluator.protocol import Accuracy, Status
-from kgen.problem import read_problem
+from kgen.problems.problem import read_problem
+from kgen.protocol import Accuracy, Status
 
 pytestmark = pytest.mark.gpu
 

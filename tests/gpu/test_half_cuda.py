@@ -12,10 +12,10 @@ import torch
 from models import design, made, plainest, source
 
 from kgen.candidate import Candidate
+from kgen.devices.hardware import probe
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy, Evaluation, Status
-from kgen.hardware import probe
-from kgen.problem import LoadedProblem
+from kgen.problems.problem import LoadedProblem
+from kgen.protocol import Accuracy, Evaluation, Status
 
 pytestmark = pytest.mark.gpu
 

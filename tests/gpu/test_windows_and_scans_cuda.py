@@ -12,8 +12,8 @@ import torch
 from models import design, module
 from windows_and_scans import CASES, INPUTS, WIDE_INPUTS, problem
 
-from kgen.hardware import probe
-from kgen.templates.render import Way, render
+from kgen.codegen.render import Way, render
+from kgen.devices.hardware import probe
 
 pytestmark = pytest.mark.gpu
 

@@ -10,7 +10,7 @@ import pytest
 from histories import History, fill
 from samples import environment, problem
 
-from kgen.evaluator.protocol import Accuracy
+from kgen.protocol import Accuracy
 from kgen.report import sections
 from kgen.report.sections import Section
 from kgen.store import Database

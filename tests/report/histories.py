@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from samples import Filled, evaluation, make_final, timing
 
 from kgen.candidate import Candidate, ParamValue, Rejection
-from kgen.evaluator.protocol import Depth, Status
+from kgen.protocol import Depth, Status
 
 FUSED = "linear(library) + inner_reduction[gelu, softmax]"
 APART = "linear(library) + pointwise[gelu] + inner_reduction[softmax]"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from histories import APART, FUSED, History
 
-from kgen.report import effects, sections
-from kgen.report.effects import Parameter, Plan
+from kgen.report import sections
+from kgen.store import effects
+from kgen.store.effects import Parameter, Plan
 from kgen.store.results import Trial
 
 

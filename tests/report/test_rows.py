@@ -8,7 +8,7 @@ import pytest
 from histories import APART, FUSED, ROOFLINE, History, fill
 from samples import Filled, candidate, environment
 
-from kgen.evaluator.protocol import KERNELBENCH_TOLERANCE, RMS_FACTOR, Accuracy, Status
+from kgen.protocol import KERNELBENCH_TOLERANCE, RMS_FACTOR, Accuracy, Status
 from kgen.report import ceilings, leaders, rows, sections
 from kgen.report.page import FULL
 from kgen.report.sections import Section

@@ -8,7 +8,7 @@ import pytest
 from samples import Filled, candidate, environment, evaluation, problem
 
 from kgen.errors import InputError, NotFoundError
-from kgen.evaluator.protocol import Accuracy, Depth, Status, Timing
+from kgen.protocol import Accuracy, Depth, Status, Timing
 from kgen.store import Database, comparison
 from kgen.store.results import Comparison
 

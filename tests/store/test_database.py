@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from kgen.candidate import Candidate, Rejection, Trust
 from kgen.errors import DatabaseBusyError, NotFoundError
-from kgen.evaluator.protocol import Accuracy, Depth, Evaluation, Health, Status
+from kgen.protocol import Accuracy, Depth, Evaluation, Health, Status
 from kgen.store import Database, holder, models, queries
 
 FP32 = Accuracy.FP32

@@ -12,7 +12,7 @@ from samples import Filled, candidate, problem
 
 from kgen.candidate import Candidate, Rejection, Trust
 from kgen.errors import InputError
-from kgen.evaluator.protocol import Accuracy, Phase, Status
+from kgen.protocol import Accuracy, Phase, Status
 from kgen.store import Database, exchange, queries
 from kgen.store.selection import EVERY, Selection
 

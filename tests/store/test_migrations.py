@@ -15,7 +15,7 @@ from samples import Filled, candidate
 from sqlalchemy import insert, inspect, select
 
 import kgen.store
-from kgen.evaluator.protocol import Status
+from kgen.protocol import Status
 from kgen.store import Database, connections, models, queries, schema
 
 FOLDER = Path(kgen.store.__file__).parent / "migrations"

@@ -21,9 +21,8 @@ from samples import Filled, environment
 from sqlalchemy import insert
 
 from kgen.candidate import Rejection
-from kgen.hardware import Hardware, cpu, for_arch
-from kgen.store import Database, connections, exchange, models, queries, schema
-from kgen.store.migrations import renamed
+from kgen.devices.hardware import Hardware, cpu, for_arch
+from kgen.store import Database, connections, exchange, models, queries, renamed, schema
 from kgen.store.results import Trial
 from kgen.store.selection import EVERY
 from kgen.tuning.sweep import promising

@@ -15,7 +15,7 @@ from samples import Filled, candidate, environment, start_writer, timing
 
 from kgen.cli import main
 from kgen.errors import DatabaseBusyError, DatabaseError
-from kgen.evaluator.protocol import Accuracy, Status
+from kgen.protocol import Accuracy, Status
 from kgen.store import Database, connections, holder, queries, schema
 
 

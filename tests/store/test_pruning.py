@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from kgen.candidate import Rejection
 from kgen.errors import NotFoundError
-from kgen.evaluator.protocol import Accuracy, Status
+from kgen.protocol import Accuracy, Status
 from kgen.store import Database, holder, models, queries
 from kgen.store.pruning import Pruned, prune
 from kgen.store.selection import EVERY, Selection

@@ -13,7 +13,7 @@ from sqlalchemy import event
 
 from kgen.candidate import Candidate, Rejection
 from kgen.errors import NotFoundError
-from kgen.evaluator.protocol import Accuracy, Depth, Status
+from kgen.protocol import Accuracy, Depth, Status
 from kgen.store import Database, comparison, queries
 from kgen.store.results import BestRow
 from kgen.store.selection import Selection

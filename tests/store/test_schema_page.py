@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from samples import Filled, candidate
 
-from kgen.evaluator.protocol import Status
+from kgen.protocol import Status
 from kgen.store import Database, models
 
 PAGE = (Path(__file__).parents[2] / "docs" / "schema.md").read_text(encoding="utf-8")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from samples import Filled, candidate, environment, problem, timing
 
-from kgen.evaluator.protocol import Accuracy, Depth, Status
-from kgen.problem_set import read_set
+from kgen.problems.problem_set import read_set
+from kgen.protocol import Accuracy, Depth, Status
 from kgen.statistics import Interval
 from kgen.store import Database, attempts, exchange, pruning, scores
 from kgen.store.attempts import Attempt

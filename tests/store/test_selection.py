@@ -8,7 +8,7 @@ import pytest
 from samples import Filled, candidate, environment, problem
 
 from kgen.cli.listing import SWEEP_STATES
-from kgen.evaluator.protocol import Status
+from kgen.protocol import Status
 from kgen.store import Database, holder, queries, rows
 from kgen.store.selection import STATES, Selection
 

@@ -31,15 +31,15 @@ from emulated import Device, EmulationError  # noqa: E402
 from models import in_tf32  # noqa: E402
 
 from kgen.candidate import Candidate  # noqa: E402
-from kgen.compiler.capture import capture  # noqa: E402
+from kgen.compiler.capture.capture import capture  # noqa: E402
+from kgen.devices.hardware import for_arch  # noqa: E402
 from kgen.errors import KgenError  # noqa: E402
 from kgen.evaluator.correctness import cudnn, reference  # noqa: E402
 from kgen.evaluator.correctness.oracle import Case, Oracle  # noqa: E402
 from kgen.evaluator.correctness.validate import explain  # noqa: E402
-from kgen.evaluator.protocol import Accuracy, CaseErrors  # noqa: E402
 from kgen.evaluator.runtime.arena import leaves  # noqa: E402
-from kgen.hardware import for_arch  # noqa: E402
-from kgen.problem import Problem, converted, load, read_problem  # noqa: E402
+from kgen.problems.problem import Problem, converted, load, read_problem  # noqa: E402
+from kgen.protocol import Accuracy, CaseErrors  # noqa: E402
 from kgen.tuning.design import Design  # noqa: E402
 from kgen.tuning.search import Point  # noqa: E402
 from kgen.tuning.search.points import KernelSpace  # noqa: E402

@@ -23,9 +23,9 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from kgen.candidate import Candidate
-from kgen.compiler.fusion import plans
-from kgen.problem import LoadedProblem
-from kgen.templates import templates
+from kgen.codegen.registry import templates
+from kgen.compiler.fusion.fusion import plans
+from kgen.problems.problem import LoadedProblem
 from kgen.tuning import prediction
 from kgen.tuning.search import Point
 

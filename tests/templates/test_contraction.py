@@ -17,13 +17,13 @@ import torch
 from models import NAMES, design, made, module, plainest, reference, source
 from torch.utils import cpp_extension
 
-from kgen.candidate import Candidate, Params, ParamValue
-from kgen.evaluator.build import read_extension
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import cpu, for_arch
-from kgen.templates import Task
+from kgen.candidate import Candidate, ParamValue, Params
+from kgen.codegen.space import Space
+from kgen.codegen.template import Task
+from kgen.devices.hardware import cpu, for_arch
+from kgen.evaluator.candidates.build import read_extension
+from kgen.protocol import Accuracy
 from kgen.templates.cuda.contraction import template
-from kgen.templates.space import Space
 from kgen.tuning.design import Design
 from kgen.tuning.search import STRATEGIES, Point
 

@@ -9,7 +9,7 @@ import torch
 from models import design, made, pair, plainest, source
 from test_reductions_cpu import assert_first_plan_is_as_accurate
 
-from kgen.hardware import cpu
+from kgen.devices.hardware import cpu
 
 pytestmark = pytest.mark.usefixtures("quick_builds")
 

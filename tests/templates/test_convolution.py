@@ -11,10 +11,10 @@ import pytest
 import torch
 from models import design, made, source
 
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import for_arch
-from kgen.templates import Task
-from kgen.templates.render import kernel_text
+from kgen.codegen.render import kernel_text
+from kgen.codegen.template import Task
+from kgen.devices.hardware import for_arch
+from kgen.protocol import Accuracy
 
 #: The module, and its input.
 CASES = {

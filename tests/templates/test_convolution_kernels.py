@@ -13,9 +13,9 @@ import torch
 from emulated import Device
 from models import design, made, source
 
-from kgen.compiler.dtypes import HALF
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import for_arch
+from kgen.compiler.graph.dtypes import HALF
+from kgen.devices.hardware import for_arch
+from kgen.protocol import Accuracy
 from kgen.tuning.search import Point
 
 _INFINITIES = "torch.where(torch.rand(3, 16, 9, 9) < 1e-2, torch.tensor(float('inf')), torch.randn(3, 16, 9, 9))"

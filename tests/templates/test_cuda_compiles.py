@@ -25,11 +25,12 @@ from typing import Any
 import pytest
 from models import NAMES, design, made, plainest, reference, source
 
-from kgen.evaluator.build import read_extension
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import for_arch
-from kgen.templates import Task, template_for, templates
-from kgen.templates.render import kernel_text, translation_unit
+from kgen.codegen.registry import template_for, templates
+from kgen.codegen.render import kernel_text, translation_unit
+from kgen.codegen.template import Task
+from kgen.devices.hardware import for_arch
+from kgen.evaluator.candidates.build import read_extension
+from kgen.protocol import Accuracy
 from kgen.tuning.design import Design
 
 pytestmark = pytest.mark.skipif(

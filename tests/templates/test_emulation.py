@@ -17,10 +17,10 @@ from emulated import Device, EmulationError, build, room
 from models import design, made, source
 
 from kgen.candidate import Candidate, Params
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import for_arch
-from kgen.problem import LoadedProblem, Problem, load
-from kgen.templates.render import translation_unit
+from kgen.codegen.render import translation_unit
+from kgen.devices.hardware import for_arch
+from kgen.problems.problem import LoadedProblem, Problem, load
+from kgen.protocol import Accuracy
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from models import design, made, module, source
 
-from kgen.compiler.dtypes import HALF
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import for_arch
-from kgen.problem import LoadedProblem, converted, load, read_problem
-from kgen.templates import templates
+from kgen.codegen.registry import templates
+from kgen.compiler.graph.dtypes import HALF
+from kgen.devices.hardware import for_arch
+from kgen.problems.problem import LoadedProblem, converted, load, read_problem
+from kgen.protocol import Accuracy
 from kgen.tuning.search import Point
 
 LOOPS = sorted(templates("cpu").keys() - {"contraction", "implicit_gemm"})  #: products of half types are library calls

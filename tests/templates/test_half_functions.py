@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from emulated import _built, host_text
 
-from kgen.compiler.operators import OPS
-from kgen.templates.spelling import expression, helpers
+from kgen.codegen.c_printer import expression, helpers
+from kgen.compiler.operators.table import OPS
 
 EXACT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sigmoid": torch.sigmoid, "silu": F.silu, "gelu": F.gelu,

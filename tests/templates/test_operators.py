@@ -9,7 +9,7 @@ import torch
 import torch.utils._pytree as pytree
 from models import design, graph, made, module, source
 
-from kgen.compiler.operators import OPS
+from kgen.compiler.operators.table import OPS
 from kgen.tuning.search import Point
 
 #: Inputs by their names in the forwards.

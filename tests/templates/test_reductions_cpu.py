@@ -7,8 +7,8 @@ import torch
 from models import captured, made, module, source
 from test_candidates_cpu import assert_as_accurate_as_eager, constructed, drawn, resized
 
-from kgen.hardware import cpu
-from kgen.templates.render import Way, render
+from kgen.codegen.render import Way, render
+from kgen.devices.hardware import cpu
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 

@@ -11,10 +11,11 @@ import pytest
 from models import NAMES, design, made, plainest, reference, source
 
 from kgen.candidate import Candidate
+from kgen.codegen.registry import template_for, templates
+from kgen.codegen.render import kernel_text
+from kgen.codegen.template import FOLDER, Task
+from kgen.devices.hardware import Hardware, cpu, for_arch
 from kgen.errors import CaptureError, RenderError
-from kgen.hardware import Hardware, cpu, for_arch
-from kgen.templates import FOLDER, Task, template_for, templates
-from kgen.templates.render import kernel_text
 from kgen.tuning.search import Point
 
 #: KernelBench's strict static checks reject these anywhere in a file.
@@ -257,13 +258,13 @@ def test_module_whose_weights_have_numbers_for_names_is_python(layers: str) -> N
 
 
 def test_text_that_is_no_python_is_a_bug_of_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kgen.templates.render._wrapped", lambda head, parts: ['"""'])
+    monkeypatch.setattr("kgen.codegen.render._wrapped", lambda head, parts: ['"""'])
     with pytest.raises(RenderError, match="does not parse"):
         one("return torch.exp(x)")
 
 
 def test_kernel_that_ends_the_string_around_it_is_a_bug_of_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kgen.templates.render.kernel_text", lambda task, params: ('// """ then', template_for(task).render(task, params)))
+    monkeypatch.setattr("kgen.codegen.render.kernel_text", lambda task, params: ('// """ then', template_for(task).render(task, params)))
     with pytest.raises(RenderError, match="does not parse"):
         one("return torch.exp(x)")
 
@@ -438,7 +439,7 @@ def test_name_missing_from_a_context_is_an_error(monkeypatch: pytest.MonkeyPatch
     whole = template.render(task, params)
     short = type(whole)({k: v for k, v in whole.context.items() if k != "cols"}, whole.arguments)
     monkeypatch.setattr(
-        "kgen.templates.render.template_for",
+        "kgen.codegen.render.template_for",
         lambda task: replace(template, render=lambda *_: short),
     )
     with pytest.raises(RenderError, match="'cols' is undefined"):

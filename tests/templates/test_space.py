@@ -10,8 +10,8 @@ import pytest
 from models import NAMES, design, made, reference, source
 
 from kgen.candidate import COUNTABLE, Params
-from kgen.hardware import cpu, for_arch
-from kgen.templates.space import Axis, Constraint, Space
+from kgen.codegen.space import Axis, Constraint, Space
+from kgen.devices.hardware import cpu, for_arch
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 

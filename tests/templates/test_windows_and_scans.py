@@ -9,9 +9,10 @@ import torch
 from models import design, graph, made, module, source
 from windows_and_scans import CASES, IMAGE, INPUTS, LINE, problem
 
-from kgen.compiler.loops import NotFusable, lower
-from kgen.compiler.operators import OPS
-from kgen.hardware import for_arch
+from kgen.compiler.graph.graph import NotFusable
+from kgen.compiler.lower.lowering import lower
+from kgen.compiler.operators.table import OPS
+from kgen.devices.hardware import for_arch
 from kgen.tuning.search import Point
 
 @pytest.fixture(scope="module")

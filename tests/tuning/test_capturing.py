@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from models import source
 
-from kgen.compiler.plain import from_json, to_json
+from kgen.compiler.capture.plain import from_json, to_json
 from kgen.errors import CaptureError, ProblemError
 from kgen.evaluator.runtime.process import Server
-from kgen.problem import Problem, read_problem
+from kgen.problems.problem import Problem, read_problem
 from kgen.tuning.capturing import capture_apart, capture_here
 
 NORM = ("return F.batch_norm(self.linear(x), self.mean, self.mean, training=self.training)", "torch.randn(4, 8)",

@@ -15,13 +15,13 @@ from running import PROBLEM, Home
 
 from kgen import events, paths
 from kgen.candidate import Candidate
-from kgen.compiler.capture import Capture
+from kgen.compiler.capture.capture import Capture
+from kgen.devices.hardware import cpu
 from kgen.errors import DatabaseBusyError, DeviceError, EvaluatorError, ProblemError, RenderError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
-from kgen.evaluator.protocol import Accuracy, BuildReport, Depth, Evaluation, Status, Timing
-from kgen.hardware import cpu
-from kgen.problem import load, read_problem
+from kgen.problems.problem import load, read_problem
+from kgen.protocol import Accuracy, BuildReport, Depth, Evaluation, Status, Timing
 from kgen.store import connections, holder
 from kgen.tuning import sweep
 from kgen.tuning.design import Design, captured

@@ -21,8 +21,8 @@ from kgen.candidate import Candidate, Trust
 from kgen.cli import main
 from kgen.errors import InputError
 from kgen.evaluator.correctness.validate import Failure
-from kgen.evaluator.protocol import Accuracy, BuildReport, Depth, Evaluation, Health, Phase, Status, Timing
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import Accuracy, BuildReport, Depth, Evaluation, Health, Phase, Status, Timing
 from kgen.store import Database, queries
 from kgen.tuning import eval_file
 

@@ -16,7 +16,7 @@ from samples import evaluation, problem
 from kgen.candidate import Candidate
 from kgen.errors import DiskError, EvaluatorError
 from kgen.evaluator.pool import DeviceLost, DevicePool
-from kgen.evaluator.protocol import BuildReport, Evaluation, Status
+from kgen.protocol import BuildReport, Evaluation, Status
 from kgen.tuning.pipeline import Outcome, Pipeline, original
 
 

@@ -9,7 +9,7 @@ import pytest
 from models import NAMES, PROBLEMS, source
 
 from kgen.errors import CaptureError, DeviceError
-from kgen.problem import read_problem
+from kgen.problems.problem import read_problem
 from kgen.tuning.plan import BEST, ModePlan, Planned, plan
 
 LINEAR = ("self.linear = nn.Linear(8192, 8192)", "torch.randn(1024, 8192)")

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from models import captured, graph, made, source
 
-from kgen.compiler.graph import OpGraph
-from kgen.compiler.rewrites import variants
-from kgen.evaluator.protocol import Accuracy, LibraryProduct
-from kgen.hardware import for_arch
+from kgen.compiler.graph.graph import OpGraph
+from kgen.compiler.rewrites.rewrites import variants
+from kgen.devices.hardware import for_arch
+from kgen.protocol import Accuracy, LibraryProduct
 from kgen.tuning import precision
 from kgen.tuning.design import Design
 from kgen.tuning.precision import predicted

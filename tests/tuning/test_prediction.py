@@ -7,15 +7,14 @@ from dataclasses import replace
 import pytest
 from models import graph, made, source
 
-from kgen.compiler.costs import library_cost
-from kgen.compiler.fusion import MOST_PLANS, FusionPlan, plans
-from kgen.compiler.graph import OpGraph
-from kgen.compiler.rewrites import REWRITES
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import cpu, expected_ceilings, for_arch
-from kgen.templates import templates
-from kgen.tuning import prediction
-from kgen.tuning import precision
+from kgen.codegen.registry import templates
+from kgen.compiler.fusion.costs import library_cost
+from kgen.compiler.fusion.fusion import MOST_PLANS, FusionPlan, plans
+from kgen.compiler.graph.graph import OpGraph
+from kgen.compiler.rewrites.rewrites import REWRITES
+from kgen.devices.hardware import cpu, expected_ceilings, for_arch
+from kgen.protocol import Accuracy
+from kgen.tuning import precision, prediction
 from kgen.tuning.prediction import LAUNCH_MS, LIBRARY_CLASSES, Predictor, in_order, library_class
 
 TEMPLATES = tuple(templates("cuda").values())

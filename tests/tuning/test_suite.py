@@ -14,11 +14,11 @@ from models import captured, made
 from running import PROBLEM, Home, wait
 
 from kgen import events
-from kgen.compiler.capture import Capture
+from kgen.compiler.capture.capture import Capture
 from kgen.errors import CaptureError, DeviceError, EvaluatorError, ProblemError
 from kgen.evaluator.pool import DevicePool
-from kgen.evaluator.protocol import Accuracy
-from kgen.problem_set import Member, is_set, read_set
+from kgen.problems.problem_set import Member, is_set, read_set
+from kgen.protocol import Accuracy
 from kgen.store import Database, scores
 from kgen.store.scores import Score, Verdict
 from kgen.tuning import suite, sweep

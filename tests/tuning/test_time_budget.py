@@ -10,8 +10,8 @@ from running import PROBLEM
 
 from kgen.candidate import Candidate
 from kgen.evaluator.pool import DevicePool
-from kgen.evaluator.protocol import Evaluation, Phase, Status
-from kgen.problem import read_problem
+from kgen.problems.problem import read_problem
+from kgen.protocol import Evaluation, Phase, Status
 from kgen.tuning import sweep, time_budget
 from kgen.tuning.pipeline import Pipeline
 from kgen.tuning.time_budget import TimeBudget

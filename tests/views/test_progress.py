@@ -11,7 +11,7 @@ from rich.console import Console
 from samples import candidate, environment, evaluation
 
 from kgen import events
-from kgen.evaluator.protocol import Status
+from kgen.protocol import Status
 from kgen.statistics import Interval
 from kgen.views import plain, progress
 from kgen.views.suite_progress import SuiteLive

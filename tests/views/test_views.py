@@ -8,8 +8,8 @@ import pytest
 
 from kgen.candidate import COUNTABLE
 from kgen.cli.listing import parse_moment
-from kgen.evaluator.protocol import KernelResources
-from kgen.occupancy import occupancy, threads_of
+from kgen.devices.occupancy import occupancy, threads_of
+from kgen.protocol import KernelResources
 from kgen.views import chain, plain, text
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)

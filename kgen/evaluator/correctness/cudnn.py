@@ -12,7 +12,7 @@ from typing import Any, Mapping, Sequence
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kgen.evaluator.protocol import LibraryProduct
+from kgen.protocol import LibraryProduct
 
 aten = torch.ops.aten
 OPERATORS = frozenset({aten.convolution.default, aten._cudnn_rnn.default})  #: those that cuDNN may run in TF32

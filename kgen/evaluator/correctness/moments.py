@@ -18,7 +18,7 @@ from typing import Any, Mapping, Sequence
 import torch
 
 from kgen.evaluator.correctness.tolerance import TINY, Expected, as_matrix, as_real, row
-from kgen.evaluator.protocol import Accuracy
+from kgen.protocol import Accuracy
 
 EXACT = 8  #: runs of the reference in float64
 MANY, FEW = 64, 16  #: runs of the reference in float32, to judge many runs of a candidate or one

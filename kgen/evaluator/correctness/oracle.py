@@ -17,22 +17,20 @@ from typing import Any, Callable, Iterator, Sequence, TypeAlias
 
 import torch
 
+from kgen.devices.hardware import probe
+from kgen.devices.machine import resolve_device
 from kgen.errors import DeviceError, KgenError, ProblemError
 from kgen.evaluator.correctness import cudnn, moments
 from kgen.evaluator.correctness.distributions import (DISTRIBUTIONS, FULL, HALF, NON_FINITE, REDUCED, REDUCED_ROWS,
                                                       Distribution, batch_size, change_inputs, change_weights,
                                                       drawn_batches, joined, mixed, mixtures, seed_of, slice_batch)
-from kgen.evaluator.correctness.reference import (Reference, Run, State, construct, draw_weights, flags,
-                                                  generator_states, made_on, set_flags)
-from kgen.evaluator.correctness.tolerance import (CLEAR_ERRORS, FIRST_INPUTS, INPUTS, Expected, Typical, as_real,
-                                                  parts)
-from kgen.evaluator.protocol import Accuracy, LibraryProduct, Weights
+from kgen.evaluator.correctness.reference import Reference, Run, State, construct, draw_weights, flags, generator_states, made_on, set_flags
+from kgen.evaluator.correctness.tolerance import CLEAR_ERRORS, FIRST_INPUTS, INPUTS, Expected, Typical, as_real, parts
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span, tensors
 from kgen.evaluator.runtime.channel import Channel
-from kgen.hardware import probe
-from kgen.machine import resolve_device
-from kgen.problem import Problem, load, resolve_mode, without_values
+from kgen.problems.problem import Problem, load, resolve_mode, without_values
+from kgen.protocol import Accuracy, LibraryProduct, Weights
 
 POOL_BYTES = 1 << 30  #: bytes; of all input sets for timed calls
 POOL_SETS = 4  #: at most; two at least

@@ -13,10 +13,10 @@ from kgen.errors import ProblemError
 from kgen.evaluator.correctness import cudnn
 from kgen.evaluator.correctness.distributions import HALF
 from kgen.evaluator.correctness.tolerance import epsilon_of
-from kgen.evaluator.protocol import TF32_LEAST
 from kgen.evaluator.runtime.arena import map_tensors, same_bits, tensors
 from kgen.evaluator.runtime.members import TABLES, unsaved
-from kgen.problem import LoadedProblem
+from kgen.problems.problem import LoadedProblem
+from kgen.protocol import TF32_LEAST
 
 State = Mapping[str, torch.Tensor]
 Run = tuple[Any, dict[str, torch.Tensor]]  #: output and buffers

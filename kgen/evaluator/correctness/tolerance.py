@@ -18,8 +18,8 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
-from kgen.evaluator.protocol import KERNELBENCH_TOLERANCE, MAX_FACTOR, RMS_FACTOR, Accuracy
 from kgen.evaluator.runtime.arena import is_inexact
+from kgen.protocol import KERNELBENCH_TOLERANCE, MAX_FACTOR, RMS_FACTOR, Accuracy
 
 EPSILON = 2.0**-23  #: of float32
 #: Times the reference error; on a row or a column. The elements of a line may share one error. In one of

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from kgen.errors import DeviceError, EvaluatorError, ProblemError
-from kgen.evaluator.protocol import CaseErrors, Phase, Status, Weights
 from kgen.evaluator.runtime.channel import ChannelTimeout
 from kgen.evaluator.runtime.process import Child, ChildDied
+from kgen.protocol import CaseErrors, Phase, Status, Weights
 
 Node = dict[str, Any]  #: describes a value; see :mod:`kgen.evaluator.runtime.arena`
 Settled = Callable[["WorkerClient"], None]

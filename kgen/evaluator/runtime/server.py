@@ -26,13 +26,13 @@ from kgen.evaluator.runtime.channel import Channel, ChannelClosed
 
 #: The main function of each kind of process: ``module:function(channel, options)``. The option ``main`` names another one.
 MAINS = {
-    "candidate": "kgen.evaluator.worker:main",
-    "baseline": "kgen.evaluator.worker:main",
+    "candidate": "kgen.evaluator.candidates.worker:main",
+    "baseline": "kgen.evaluator.candidates.worker:main",
     "oracle": "kgen.evaluator.correctness.oracle:main",
-    "build": "kgen.evaluator.build:main",
+    "build": "kgen.evaluator.candidates.build:main",
 }
-_PRELOAD = ("torch", "torch.utils.cpp_extension", "kgen.evaluator.worker", "kgen.evaluator.correctness.oracle",
-            "kgen.evaluator.build")
+_PRELOAD = ("torch", "torch.utils.cpp_extension", "kgen.evaluator.candidates.worker", "kgen.evaluator.correctness.oracle",
+            "kgen.evaluator.candidates.build")
 
 
 def serve(fd: int, first: Sequence[str], later: Sequence[str]) -> None:

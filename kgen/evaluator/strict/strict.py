@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 from kgen.candidate import Candidate
-from kgen.evaluator.checks import Checks, Level
+from kgen.evaluator.candidates.checks import Checks, Level
 from kgen.evaluator.correctness.validate import Failure, WorkerClient, audit, raise_if_failed
-from kgen.evaluator.protocol import Phase, Status
 from kgen.evaluator.strict.processes import strangers
 from kgen.evaluator.strict.timing_anomalies import StrictRunner, Times, anomaly, measured_again, queue_alike
 from kgen.evaluator.timing.measure import FINAL_BLOCKS, Runner, interleave
+from kgen.protocol import Phase, Status
 
 #: torch.compile takes a second to load, and replaces functions of torch: it is loaded before tamper detection starts.
 _MODULES = ("torch._dynamo", "kgen.evaluator.strict.subject")

@@ -13,7 +13,8 @@ from typing import Any, Callable, Iterable, Mapping
 import torch
 import torch._inductor.config
 
-from kgen.evaluator import worker
+from kgen.evaluator.candidates import worker
+from kgen.evaluator.candidates.worker import _earlier, _no_grad, _now
 from kgen.evaluator.correctness.distributions import Mixture, mixtures, seed_of
 from kgen.evaluator.correctness.reference import Run
 from kgen.evaluator.runtime import sandbox
@@ -22,7 +23,6 @@ from kgen.evaluator.runtime.channel import Channel
 from kgen.evaluator.strict import tampering
 from kgen.evaluator.strict.fenced_clock import FencedClock
 from kgen.evaluator.strict.profile import own_share
-from kgen.evaluator.worker import _earlier, _no_grad, _now
 
 _HELD_BYTES = 1 << 28  #: bytes of earlier outputs that are held
 _WATCHED = ("load", "audit")  #: requests after which everything is compared

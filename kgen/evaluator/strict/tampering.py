@@ -231,7 +231,7 @@ _OPERATORS = (
 )
 #: Namespaces that the harness uses to read an output and to send a time.
 _NEAREST = frozenset({
-    "the harness", "builtins", "torch", "torch.Tensor", "kgen.evaluator.runtime.arena", "kgen.evaluator.worker",
+    "the harness", "builtins", "torch", "torch.Tensor", "kgen.evaluator.runtime.arena", "kgen.evaluator.candidates.worker",
     "kgen.evaluator.strict.subject"})
 _ABSENT = object()
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]

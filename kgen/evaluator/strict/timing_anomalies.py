@@ -14,9 +14,9 @@ from statistics import quantiles
 from typing import Callable, Mapping, Sequence
 
 from kgen.evaluator.correctness.validate import Failure
-from kgen.evaluator.protocol import Phase, Status
 from kgen.evaluator.strict.processes import settle_ms
 from kgen.evaluator.timing.measure import MIN_CALLS, Runner, check_timed
+from kgen.protocol import Phase, Status
 
 REMEASUREMENTS, REMEASURED_ROUNDS = 3, 4  #: of a suspected subject, at most, in turns with PyTorch
 SYNC_SHARE = 1 / 3  #: share of calls on a GPU that are bracketed by synchronisations, not events

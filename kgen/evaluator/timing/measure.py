@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Callable, Mapping, Sequence
 
 from kgen.evaluator.correctness.validate import Failure, WorkerClient, raise_if_failed, raise_if_wrong
-from kgen.evaluator.protocol import Depth, Phase, Status, Timing
+from kgen.protocol import Depth, Phase, Status, Timing
 from kgen.statistics import ratio_interval
 
 SCREEN_BLOCKS = 5

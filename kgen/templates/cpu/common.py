@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import Mapping, Sequence
 
-from kgen.compiler.dtypes import loaded, value_type
-from kgen.compiler.loops import Load, Program, Store
-from kgen.compiler.schedule import schedule
-from kgen.hardware import Hardware
-from kgen.templates import Task
-from kgen.templates.arguments import output_axis
+from kgen.codegen.arguments import output_axis
+from kgen.codegen.c_printer import load_statement, one_pass, store_statement, store_value
+from kgen.codegen.space import Axis, Constraint
+from kgen.codegen.template import Task
+from kgen.compiler.graph.dtypes import loaded, value_type
+from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.program import Load, Program, Store
+from kgen.devices.hardware import Hardware
 from kgen.templates.cpu.target import vector_axis
-from kgen.templates.space import Axis, Constraint
-from kgen.templates.spelling import load_statement, one_pass, store_statement, store_value
 
 MOST_KEPT_BYTES = 256 << 10  # bytes of kept rows on a thread's stack
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Sequence
 
 from kgen.candidate import Params
-from kgen.hardware import Hardware
-from kgen.templates.space import Axis
-from kgen.templates.target import C_FUNCTIONS, Helpers, Target, types
+from kgen.codegen.space import Axis
+from kgen.codegen.target import C_FUNCTIONS, Helpers, Target, types
+from kgen.devices.hardware import Hardware
 
 #: Flags of every kernel of a file. None of them changes how NaN and infinities behave. With jumps threaded, g++ needs eight
 #: comparisons for a vector's maximum that keeps NaN, instead of two.

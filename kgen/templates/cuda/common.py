@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Collection, Sequence
 
-from kgen.compiler.dtypes import DTYPES, loaded, stored, value_type
-from kgen.compiler.indices import Size
-from kgen.compiler.loops import Load, Program, Store
-from kgen.hardware import Hardware
-from kgen.templates import Argument, Task
-from kgen.templates.arguments import batch_moments, written
-from kgen.templates.space import Axis, Constraint
-from kgen.templates.spelling import load_statement, store_statement, store_value
+from kgen.codegen.arguments import batch_moments, written
+from kgen.codegen.c_printer import load_statement, store_statement, store_value
+from kgen.codegen.space import Axis, Constraint
+from kgen.codegen.template import Argument, Task
+from kgen.compiler.graph.dtypes import DTYPES, loaded, stored, value_type
+from kgen.compiler.loops.indices import Size
+from kgen.compiler.loops.program import Load, Program, Store
+from kgen.devices.hardware import Hardware
 
 
 BYTES_A_US = 32e3  # bytes a microsecond and multiprocessor; H200; benchmarks/results/fused_tails.md

@@ -6,8 +6,8 @@ import re
 from typing import Sequence
 
 from kgen.candidate import Params
-from kgen.hardware import Hardware
-from kgen.templates.target import C_FUNCTIONS, Helpers, Target, types
+from kgen.codegen.target import C_FUNCTIONS, Helpers, Target, types
+from kgen.devices.hardware import Hardware
 
 #: Headers, each with the beginning of a name that needs it.
 _HEADERS = (

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from kgen.evaluator.correctness import cudnn
-from kgen.evaluator.protocol import LibraryProduct, read_product
+from kgen.protocol import LibraryProduct, read_product
 
 EXACT, ROUNDED = 1.5e-7, 2.9e-4  # relative errors of float32 and of TF32
 

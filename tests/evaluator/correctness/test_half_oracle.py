@@ -7,8 +7,8 @@ import torch
 
 from kgen.errors import ProblemError
 from kgen.evaluator.correctness.oracle import Oracle
-from kgen.evaluator.protocol import Accuracy
-from kgen.problem import HALF, Problem
+from kgen.problems.problem import HALF, Problem
+from kgen.protocol import Accuracy
 
 TEXT = """
 import torch

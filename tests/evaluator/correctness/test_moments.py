@@ -8,8 +8,8 @@ import torch
 from kgen.candidate import Candidate
 from kgen.evaluator.correctness import moments
 from kgen.evaluator.correctness.validate import OWN_NUMBERS
-from kgen.evaluator.protocol import Accuracy, Status
-from kgen.problem import read_problem
+from kgen.problems.problem import read_problem
+from kgen.protocol import Accuracy, Status
 
 P = 0.2
 RUNS = 16  #: of the candidate

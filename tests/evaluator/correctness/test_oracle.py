@@ -8,10 +8,10 @@ import torch
 
 from kgen.errors import ProblemError
 from kgen.evaluator.correctness.distributions import DISTRIBUTIONS, mixtures
-from kgen.evaluator.correctness.oracle import Oracle, Case
-from kgen.evaluator.protocol import Accuracy
+from kgen.evaluator.correctness.oracle import Case, Oracle
 from kgen.evaluator.runtime.arena import map_tensors
-from kgen.problem import Problem
+from kgen.problems.problem import Problem
+from kgen.protocol import Accuracy
 
 TEXT = """
 import torch

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kgen.evaluator.correctness.tolerance import EPSILON, Expected, Typical, _errors_in, as_matrix
-from kgen.evaluator.protocol import Accuracy
+from kgen.protocol import Accuracy
 
 
 def within(name, exact, eager, noisy_runs, typical=Typical()):

@@ -9,7 +9,7 @@ import pytest
 from candidates import plain
 from kgen.evaluator import evaluator as module
 from kgen.evaluator.correctness.validate import Failure, OracleClient, Validation, check_structure
-from kgen.evaluator.protocol import Phase, Status
+from kgen.protocol import Phase, Status
 
 BYTES = 1024  #: of one test case's output
 OUTPUT = {"kind": "tuple", "items": [

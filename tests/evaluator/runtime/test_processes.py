@@ -14,10 +14,10 @@ from candidates import plain
 from kgen.candidate import Candidate
 from kgen.errors import DeviceError, EvaluatorError
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy, Status
 from kgen.evaluator.runtime import process
 from kgen.evaluator.runtime.channel import PACKET_BYTES, Channel, ChannelClosed, ChannelGarbage, ChannelTimeout
 from kgen.evaluator.runtime.locks import DeviceLock
+from kgen.protocol import Accuracy, Status
 
 MARK = "kgen-test-straggler"
 
@@ -35,8 +35,8 @@ from pathlib import Path
 from candidates import plain
 from kgen.candidate import Candidate
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy
-from kgen.problem import read_problem
+from kgen.problems.problem import read_problem
+from kgen.protocol import Accuracy
 
 problem = read_problem("linear_gelu_softmax", {"batch_size": "8", "in_features": "8", "out_features": "8"})
 with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=Path(sys.argv[1]), baselines=()) as evaluator:

@@ -14,10 +14,10 @@ import torch
 from candidates import KERNEL, plain, render
 
 from kgen.candidate import Candidate
-from kgen.evaluator.build import read_extension
+from kgen.evaluator.candidates.build import read_extension
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy, Status
 from kgen.evaluator.runtime.arena import Arena
+from kgen.protocol import Accuracy, Status
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 
@@ -45,8 +45,8 @@ JUDGE_ALL = """
 import json
 from kgen.candidate import Candidate
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy, Limits
-from kgen.problem import read_problem
+from kgen.problems.problem import read_problem
+from kgen.protocol import Accuracy, Limits
 
 notices = []
 problem = read_problem("linear_gelu_softmax", {"batch_size": "70", "in_features": "8", "out_features": "8"})

@@ -8,10 +8,10 @@ from models import design, plainest, reference
 
 from kgen.candidate import Trust
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import Accuracy, Status
 from kgen.evaluator.strict import profile
 from kgen.evaluator.strict.strict import NO_KERNEL, has_native_code, profile_labels
-from kgen.problem import read_problem
+from kgen.problems.problem import read_problem
+from kgen.protocol import Accuracy, Status
 
 NATIVE = [
     "import ctypes", "import triton.language as tl", "from torch.utils.cpp_extension import load_inline",

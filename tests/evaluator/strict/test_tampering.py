@@ -4,7 +4,7 @@
 import pytest
 from candidates import PLAIN, plain
 
-from kgen.evaluator.protocol import Phase, Status
+from kgen.protocol import Phase, Status
 
 RIGHT = "return y"
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from kgen.evaluator.correctness.validate import Failure
-from kgen.evaluator.protocol import Status
 from kgen.evaluator.strict import strict, timing_anomalies
 from kgen.evaluator.strict.strict import Strict
 from kgen.evaluator.strict.timing_anomalies import StrictRunner, anomaly, least_ms, measured_again
 from kgen.evaluator.timing.measure import FINAL_BLOCKS
+from kgen.protocol import Status
 
 
 class Child:

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from kgen.evaluator.correctness.validate import Failure
-from kgen.evaluator.protocol import Depth, Status
 from kgen.evaluator.timing.conditions import worse
 from kgen.evaluator.timing.measure import LEAST_BLOCKS, Runner, calls_of_finals, calls_per_block, enough, interleave
+from kgen.protocol import Depth, Status
 
 
 class Worker:

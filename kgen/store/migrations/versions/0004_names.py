@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from kgen.store.migrations import renamed
+from kgen.store import renamed
 
 revision = "0004"
 down_revision = "0003"

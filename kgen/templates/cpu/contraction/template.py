@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from kgen.candidate import Params
-from kgen.compiler.loops import Program
-from kgen.compiler.schedule import schedule
-from kgen.roofline import Arithmetic
-from kgen.templates import Argument, Filled, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.c_printer import pointer, row_loads, statement, store_statement
+from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.template import Argument, Filled, Rendering, Task, Template
+from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.program import Program
+from kgen.devices.roofline import Arithmetic
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
-from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import pointer, row_loads, statement, store_statement
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {

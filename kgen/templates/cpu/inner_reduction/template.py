@@ -6,14 +6,14 @@ import re
 from typing import Any
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import value_type
-from kgen.compiler.loops import Program, Reduce
-from kgen.compiler.schedule import Pass, schedule
-from kgen.templates import Argument, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.c_printer import block, describe, kept_values, one_pass, row_loads, statement, store_statement
+from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.template import Argument, Rendering, Task, Template
+from kgen.compiler.graph.dtypes import value_type
+from kgen.compiler.loops.passes import Pass, schedule
+from kgen.compiler.loops.program import Program, Reduce
 from kgen.templates.cpu import common
-from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import block, describe, kept_values, one_pass, row_loads, statement, store_statement
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {

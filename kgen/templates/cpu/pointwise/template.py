@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from kgen.candidate import Params
-from kgen.compiler.loops import Program
-from kgen.compiler.schedule import schedule
-from kgen.compiler.transposes import transpose_of
-from kgen.templates import Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary, written
+from kgen.codegen.arguments import arguments as pointers, output_axis, signature, sources, summary, written
+from kgen.codegen.c_printer import row_loads, statement
+from kgen.codegen.space import Axis, Space
+from kgen.codegen.template import Rendering, Task, Template
+from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.program import Program
+from kgen.compiler.loops.transposes import transpose_of
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
-from kgen.templates.space import Axis, Space
-from kgen.templates.spelling import row_loads, statement
 
 LEAST_LINE = 16  # elements along the innermost axis; of shorter ones, vectors take several lines
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kgen.candidate import Params
-from kgen.compiler.loops import Load, Map, Program, Store, digits
-from kgen.templates import Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.c_printer import load_statement, statement, store_statement
+from kgen.codegen.scanning import ScanParts
+from kgen.codegen.space import Axis, Space
+from kgen.codegen.template import Rendering, Task, Template
+from kgen.compiler.loops.access import digits
+from kgen.compiler.loops.program import Load, Map, Program, Store
 from kgen.templates.cpu.target import vector_axis
-from kgen.templates.scanning import ScanParts
-from kgen.templates.space import Axis, Space
-from kgen.templates.spelling import load_statement, statement, store_statement
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {

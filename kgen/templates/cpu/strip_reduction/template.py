@@ -6,14 +6,14 @@ import re
 from typing import Any, Sequence
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import loaded, value_type
-from kgen.compiler.loops import Load, Map, Program, Reduce, Store
-from kgen.compiler.schedule import Pass, Schedule, schedule
-from kgen.templates import Argument, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.c_printer import block, describe, kept_values, one_pass, statement, store_value
+from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.template import Argument, Rendering, Task, Template
+from kgen.compiler.graph.dtypes import loaded, value_type
+from kgen.compiler.loops.passes import Pass, Schedule, schedule
+from kgen.compiler.loops.program import Load, Map, Program, Reduce, Store
 from kgen.templates.cpu import common
-from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import block, describe, kept_values, one_pass, statement, store_value
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {

@@ -6,15 +6,15 @@ import re
 from typing import Sequence
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import loaded, value_type
-from kgen.compiler.loops import Load, Map, Program
-from kgen.compiler.schedule import schedule
-from kgen.templates import Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.c_printer import block, statement, store_value
+from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.template import Rendering, Task, Template
+from kgen.codegen.windowing import WindowParts, minus, outside, runs_across, times
+from kgen.compiler.graph.dtypes import loaded, value_type
+from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.program import Load, Map, Program
 from kgen.templates.cpu.target import vector_axis
-from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import block, statement, store_value
-from kgen.templates.windowing import WindowParts, minus, outside, runs_across, times
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {

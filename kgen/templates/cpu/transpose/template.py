@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kgen.candidate import Params
-from kgen.compiler.loops import Load, Program
-from kgen.compiler.transposes import Transpose, transpose_of, wide
-from kgen.templates import Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, sources, summary
+from kgen.codegen.arguments import arguments as pointers, signature, sources, summary
+from kgen.codegen.space import Axis, Space
+from kgen.codegen.template import Rendering, Task, Template
+from kgen.codegen.transposed import body
+from kgen.compiler.loops.program import Load, Program
+from kgen.compiler.loops.transposes import Transpose, transpose_of, wide
 from kgen.templates.cpu.target import vector_axis
-from kgen.templates.space import Axis, Space
-from kgen.templates.transposed import body
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Callable
 
 from kgen.candidate import Params
-from kgen.compiler.loops import Load, Map, Program
-from kgen.compiler.schedule import schedule
-from kgen.templates import Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.c_printer import block, load_statement, row_loads, statement, store_statement
+from kgen.codegen.space import Axis, Space
+from kgen.codegen.template import Rendering, Task, Template
+from kgen.codegen.windowing import WindowParts, minus, outside, runs_across, times
+from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.program import Load, Map, Program
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
-from kgen.templates.space import Axis, Space
-from kgen.templates.spelling import block, load_statement, row_loads, statement, store_statement
-from kgen.templates.windowing import WindowParts, minus, outside, runs_across, times
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {

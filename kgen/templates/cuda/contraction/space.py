@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from kgen.candidate import Params, ParamValue
-from kgen.compiler.dtypes import HALF
-from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import Hardware
-from kgen.roofline import Arithmetic
-from kgen.templates import Task
+from kgen.candidate import ParamValue, Params
+from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.template import Task
+from kgen.compiler.graph.dtypes import HALF
+from kgen.devices.hardware import Hardware
+from kgen.devices.roofline import Arithmetic
+from kgen.protocol import Accuracy
 from kgen.templates.cuda.common import BYTES_A_US
-from kgen.templates.space import Axis, Constraint, Space
 
 LONGEST_ROW = 32768  # elements of a row that a block splits from its registers; longer rows are read twice
 WIDEST_SPAN = 64  # columns that are reduced together; a warp finishes so many at once in all but the smallest tiles

@@ -18,32 +18,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import DTYPES, HALF, is_float
-from kgen.compiler.loops import ELEMENT, ROW, Load, Program, Reduce, Store
-from kgen.compiler.operators import OPS, Kind
-from kgen.compiler.schedule import Pass, Schedule, schedule
-from kgen.templates import Argument, Before, Filled, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.templates.combines import SPELLED
+from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.c_printer import describe, load_statement, output_pointer, pointer, row_loads, statement, store_statement
+from kgen.codegen.combines import SPELLED
+from kgen.codegen.template import Argument, Before, Filled, Rendering, Task, Template
+from kgen.compiler.graph.dtypes import DTYPES, HALF, is_float
+from kgen.compiler.loops.passes import Pass, Schedule, schedule
+from kgen.compiler.loops.program import ELEMENT, ROW, Load, Program, Reduce, Store
+from kgen.compiler.operators.op import Kind
+from kgen.compiler.operators.table import OPS
 from kgen.templates.cuda import common
-from kgen.templates.cuda.contraction.space import (
-    LONGEST_ROW,
-    WIDEST_SPAN,
-    arithmetic,
-    exchanges_for_spans,
-    groups_of,
-    lacks,
-    leading_dimension,
-    partials_of,
-    rounds_terms,
-    shared_operand,
-    slots_of,
-    space,
-    sums_leading_dimension,
-    terms_of,
-    tile_of,
-)
-from kgen.templates.spelling import describe, load_statement, output_pointer, pointer, row_loads, statement, store_statement
+from kgen.templates.cuda.contraction.space import (LONGEST_ROW, WIDEST_SPAN, arithmetic, exchanges_for_spans, groups_of,
+                                                   lacks, leading_dimension, partials_of, rounds_terms, shared_operand,
+                                                   slots_of, space, sums_leading_dimension, terms_of, tile_of)
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {

@@ -8,15 +8,15 @@ import re
 from dataclasses import dataclass
 
 from kgen.candidate import Params
-from kgen.compiler.convolutions import Convolution, Line, Residue
-from kgen.compiler.dtypes import DTYPES, HALF
-from kgen.compiler.loops import ELEMENT, Map, Program
-from kgen.compiler.pointwise import FUNCTIONS
-from kgen.compiler.schedule import schedule
-from kgen.hardware import Hardware
-from kgen.roofline import Arithmetic
-from kgen.templates import Task
-from kgen.templates.space import Axis, Constraint, Space
+from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.template import Task
+from kgen.compiler.graph.convolutions import Convolution, Line, Residue
+from kgen.compiler.graph.dtypes import DTYPES, HALF
+from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.program import ELEMENT, Map, Program
+from kgen.compiler.operators.pointwise import FUNCTIONS
+from kgen.devices.hardware import Hardware
+from kgen.devices.roofline import Arithmetic
 
 _WARP_COLS = 64  # pixels; a warp's tile
 _LEAST_CHANNELS = 8  # channels out of a group; with fewer, most of a product of 16 rows is thrown away

@@ -17,17 +17,18 @@ from dataclasses import astuple, dataclass
 from typing import Sequence
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import DTYPES, HALF
-from kgen.compiler.convolutions import Convolution, Residue
-from kgen.compiler.loops import ELEMENT, Load, Map, Program, Reduce, Store, Window
-from kgen.compiler.operators import OPS, Kind
-from kgen.compiler.schedule import Pass, Schedule, schedule
-from kgen.templates import Argument, Filled, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.templates.combines import SPELLED
+from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.c_printer import load_statement, pointer, statement, store_statement, store_value
+from kgen.codegen.combines import SPELLED
+from kgen.codegen.template import Argument, Filled, Rendering, Task, Template
+from kgen.compiler.graph.convolutions import Convolution, Residue
+from kgen.compiler.graph.dtypes import DTYPES
+from kgen.compiler.loops.passes import Pass, Schedule, schedule
+from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Reduce, Store, Window
+from kgen.compiler.operators.op import Kind
+from kgen.compiler.operators.table import OPS
 from kgen.templates.cuda import common
 from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, lacks, least_offset, shift, space, takes, terms_of
-from kgen.templates.spelling import load_statement, pointer, statement, store_statement, store_value
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {

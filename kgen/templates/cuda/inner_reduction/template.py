@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass, replace
 from typing import Sequence
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import DTYPES, loaded, value_type
-from kgen.compiler.loops import ROW, Load, Map, Program, Reduce
-from kgen.compiler.parts import Chosen, chosen
-from kgen.compiler.schedule import Pass, Schedule, schedule
-from kgen.hardware import Hardware
-from kgen.templates import Argument, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary, written
-from kgen.templates.combines import PLACE, SPELLED
+from kgen.codegen.arguments import arguments as pointers, output_axis, signature, sources, summary, written
+from kgen.codegen.c_printer import block, describe, load_value, one_pass, spell, store_statement, store_value
+from kgen.codegen.combines import PLACE, SPELLED
+from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.template import Argument, Rendering, Task, Template
+from kgen.compiler.graph.dtypes import DTYPES, loaded, value_type
+from kgen.compiler.loops.passes import Pass, Schedule, schedule
+from kgen.compiler.loops.program import ROW, Load, Map, Program, Reduce
+from kgen.compiler.lower.concatenation import Chosen, chosen
+from kgen.devices.hardware import Hardware
 from kgen.templates.cuda import common
-from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import block, describe, load_value, one_pass, spell, store_statement, store_value
 
 _INT_MAX = (1 << 31) - 1
 

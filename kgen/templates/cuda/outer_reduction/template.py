@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from kgen.candidate import Params
-from kgen.compiler.loops import Program
-from kgen.compiler.schedule import schedule
-from kgen.templates import Argument, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, sources, summary
+from kgen.codegen.arguments import arguments as pointers, signature, sources, summary
+from kgen.codegen.c_printer import row_loads, statement
+from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.template import Argument, Rendering, Task, Template
+from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.program import Program
 from kgen.templates.cuda import common
-from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import row_loads, statement
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Mapping, Sequence
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import DTYPES, loaded, value_type
-from kgen.compiler.loops import ELEMENT, Load, Place, Program, Store
-from kgen.compiler.schedule import schedule
-from kgen.compiler.transposes import transpose_of
-from kgen.templates import Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary, written
+from kgen.codegen.arguments import arguments as pointers, output_axis, signature, sources, summary, written
+from kgen.codegen.c_printer import load_value, row_loads, statement, store_value
+from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.template import Rendering, Task, Template
+from kgen.compiler.graph.dtypes import DTYPES, loaded, value_type
+from kgen.compiler.loops.access import Place
+from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.program import ELEMENT, Load, Program, Store
+from kgen.compiler.loops.transposes import transpose_of
 from kgen.templates.cuda import common
-from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import load_value, row_loads, statement, store_value
 
 SHARED_PART = 8  # rows that share less than this part of their own bytes hardly read less in another order
 _LEAST_TILE = 128  # columns; the least that a block takes

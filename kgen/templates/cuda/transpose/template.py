@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import value_nbytes, value_type
-from kgen.compiler.loops import Program
-from kgen.compiler.transposes import transpose_of, wide
-from kgen.templates import Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, sources, summary
+from kgen.codegen.arguments import arguments as pointers, signature, sources, summary
+from kgen.codegen.c_printer import load_value
+from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.template import Rendering, Task, Template
+from kgen.codegen.transposed import body
+from kgen.compiler.graph.dtypes import value_nbytes, value_type
+from kgen.compiler.loops.program import Program
+from kgen.compiler.loops.transposes import transpose_of, wide
 from kgen.templates.cuda import common
-from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import load_value
-from kgen.templates.transposed import body
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {

@@ -13,16 +13,15 @@ from functools import cached_property
 from typing import Sequence
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import DTYPES, is_float, loaded, value_type
-from kgen.compiler.loops import Load, Map, Program
-from kgen.compiler.schedule import schedule
-from kgen.compiler.windows import Slide
-from kgen.templates import Argument, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.c_printer import block, load_statement, load_value, row_loads, statement, store_statement, store_value
+from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.template import Argument, Rendering, Task, Template
+from kgen.codegen.windowing import WindowParts, inside, minus, times
+from kgen.compiler.graph.dtypes import DTYPES, is_float, loaded, value_type
+from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.program import Load, Map, Program, Slide
 from kgen.templates.cuda import common
-from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import block, load_statement, load_value, row_loads, statement, store_statement, store_value
-from kgen.templates.windowing import WindowParts, inside, minus, times
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {

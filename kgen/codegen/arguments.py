@@ -1,0 +1,104 @@
+"""The launcher's pointers, alike on every kind of device."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+from kgen.candidate import Params
+from kgen.codegen.c_printer import output_pointer, pointer
+from kgen.codegen.space import Axis
+from kgen.codegen.template import Argument, Task
+from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.loops.program import Program, Store
+
+
+#: Roles of what a launcher reads and does not write.
+_READ = ("in", "prepared")
+
+
+def output_axis(task: Task) -> list[Axis]:
+    """Where the result goes: over an operand that nothing needs any more, or into memory of its own."""
+    return [Axis("output", ("in_place", "new"))] if task.kernel.overwrites else []
+
+
+def arguments(task: Task, program: Program, params: Params) -> list[Argument]:
+    """The launcher's pointers: to tensors that are read, then to those that are written; an ``inout`` one is both."""
+    over = task.kernel.overwrites if params.get("output") == "in_place" else None
+    states = {store.into for store in program.stores} - {""}
+    roles = {t: "state" if t in states else "inout" if t == over else "in" for t in program.tensors}
+    found = [Argument(pointer(t), role, t, dtype=program.tensor_dtypes[t]) for t, role in roles.items()]
+    for store in program.stores:
+        if store.into not in roles and not (over and store.level == "element"):
+            role, tensor = ("state", store.into) if store.into else ("out", store.tensor)
+            found.append(Argument(output_pointer(store.tensor), role, tensor, dtype=store.dtype))
+    return list(dict.fromkeys(found))  # a tensor may be stored in parts
+
+
+def sources(args: Sequence[Argument]) -> dict[str, str]:
+    """The pointer through which each tensor is read."""
+    return {a.tensor: a.name for a in args if a.role in ("in", "inout", "state")}
+
+
+def written(store: Store, args: Sequence[Argument]) -> str:
+    """The pointer through which a result is written: its own, or that of what it is written over."""
+    if store.into:
+        return next(a.name for a in args if a.tensor == store.into)
+    own = output_pointer(store.tensor)
+    return own if any(a.name == own for a in args) else next(a.name for a in args if a.role == "inout")
+
+
+def declared(argument: Argument, early: bool = False) -> str:
+    """The argument as a kernel declares it. A tensor that is written over is read through the same pointer.
+
+    A kernel that is launched ``early`` does not promise constant inputs. Otherwise the compiler could move a load in
+    front of the wait for the kernel that writes them.
+    """
+    if argument.role == "in" and early:
+        return f"const {argument.ctype}* {argument.name}"
+    if argument.role == "in":
+        return f"const {argument.ctype}* __restrict__ {argument.name}"
+    return f"{argument.ctype}* __restrict__ {argument.name}"
+
+
+def signature(args: Sequence[Argument], early: bool = False) -> dict[str, Any]:
+    """Parameter lists of kernel and launcher, the call of one by the other, what an element is called, and whether the launch is early."""
+    return {
+        "early": early,
+        "element": "element" if any(a.dtype in HALF for a in args) else "float",
+        "parameters": ", ".join(declared(a, early) for a in args),
+        "launcher_parameters": ", ".join(f"{'const ' if a.role in _READ else ''}{a.ctype}* {a.name}" for a in args),
+        "arguments": ", ".join(a.name for a in args),
+    }
+
+
+def summary(task: Task) -> str:
+    """One line that says what the kernel computes and of what."""
+    nodes = set(task.kernel.nodes)
+    outside = dict.fromkeys(v for n in task.kernel.nodes for v in task.plan.graph.node(n).values if v not in nodes)
+    return f"{task.kernel.name}: {', '.join(task.kernel.nodes)} from {', '.join(outside)}."
+
+
+def batch_moments(task: Task) -> tuple[dict[str, Any], list[Argument]]:
+    """The context of the moments that end a kernel, and the pointers that finishing a column needs.
+
+    Numbers are literals of type double: a column is finished in float64, once for the whole batch. In float32, 0.9 alone
+    has an error as large as a rounding. Running statistics would be less accurate than PyTorch's.
+    """
+    node = task.plan.graph.node(task.kernel.nodes[-1])
+    roles = dict(zip(node["roles"], node.inputs))
+    dtypes = {role: task.plan.graph.type(name).dtype for role, name in roles.items()}
+    extra = [Argument("affine_weight", "in", roles["weight"], dtype=dtypes["weight"])] if "weight" in roles else []
+    if "running_mean" in roles:
+        extra += [Argument(r, "state", roles[r], dtype=dtypes[r]) for r in ("running_mean", "running_var")]
+    if "counter" in roles:
+        extra.append(Argument("batches_tracked", "state", roles["counter"], dtype="int64"))
+    context = {
+        "eps": repr(float(node["eps"])),
+        "momentum": repr(float(node["momentum"])),
+        "keep_factor": repr(1.0 - node["momentum"]),
+        "affine": "weight" in roles,
+        "affine_type": next((a.ctype for a in extra if a.role == "in"), ""),
+        "running": "running_mean" in roles,
+        "counter": "counter" in roles,
+    }
+    return context, [*extra, Argument("moments_out", "out", node.name)]

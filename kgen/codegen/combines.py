@@ -1,0 +1,60 @@
+"""Combines in C: how a thread starts a reduction, takes values in, and merges what another thread found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Sequence
+
+from kgen.compiler.operators.table import COMBINES
+
+
+PLACE = "long long"  #: the C type of places; kernels whose places all fit an ``int`` keep them so
+
+
+@dataclass(frozen=True)
+class Combine:
+    """One kind of reduction.
+
+    ``starts`` are the results of no values, ``types`` their C types; both in the order of
+    :data:`kgen.compiler.operators.table.COMBINES`. ``merge`` takes in other results, ``take`` takes in values; ``{0}``, ``{1}``,
+    ... stand for the results, then for what is taken in. A kind without ``take`` takes in chunks of values, by a function of
+    the device. ``in_order`` is a cheaper ``take`` of a value whose place comes after all places before; the last result
+    starts as the first place. ``word`` says what a comment calls it.
+    """
+
+    word: str
+    starts: tuple[str, ...]
+    merge: str
+    take: str = ""
+    types: tuple[str, ...] = ()
+    in_order: str = ""
+
+    def merged(self, results: Sequence[str], others: Sequence[str]) -> str:
+        """The statement that merges other results into these."""
+        return self.merge.format(*results, *others)
+
+
+def _scalar(word: str, start: str, merge: str) -> Combine:
+    return Combine(word, (start,), merge, merge, ("float",))
+
+
+def _extreme(word: str, kind: str, start: str) -> Combine:
+    merge, in_order = (f"{how}_{kind}({{0}}, {{1}}, {{2}}, {{3}});" for how in ("merge", "take"))
+    return Combine(word, (start, "9223372036854775807LL"), merge, merge, ("float", PLACE), in_order)
+
+
+
+#: How each kind is spelled.
+SPELLED = {
+    "sum": _scalar("The sum", "0.0f", "{0} += {1};"),
+    "product": _scalar("The product", "1.0f", "{0} *= {1};"),
+    "max": _scalar("The maximum", "-INFINITY", "{0} = nan_max({0}, {1});"),
+    "min": _scalar("The minimum", "INFINITY", "{0} = nan_min({0}, {1});"),
+    "max_finite": _scalar("The maximum, NaN left out,", "-FLT_MAX", "{0} = fmaxf({0}, {1});"),
+    "argmax": _extreme("The maximum and its first place", "argmax", "-INFINITY"),
+    "argmin": _extreme("The minimum and its first place", "argmin", "INFINITY"),
+    "softmax": Combine("Running maxima and sums", ("-FLT_MAX", "0.0f"), "merge_softmax({0}, {1}, {2}, {3});", "", ("float",) * 2),
+    "moments": Combine("Moments", ("0.0f",) * 3, "merge_moments({0}, {1}, {2}, {3}, {4}, {5});", "", ("float",) * 3),
+}  # fmt: skip
+
+assert {kind: len(c.starts) for kind, c in SPELLED.items()} == {kind: len(names) for kind, names in COMBINES.items()}

@@ -1,0 +1,40 @@
+"""The templates of each kind of device, found by looking through its folders: a new schedule is a new folder."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import lru_cache
+from typing import Mapping
+
+from kgen.candidate import Params
+from kgen.codegen.template import Task, Template
+from kgen.compiler.fusion import plan_name
+from kgen.devices.roofline import Arithmetic
+from kgen.protocol import Accuracy
+
+
+@lru_cache(maxsize=None)
+def templates(device_type: str) -> Mapping[str, Template]:
+    """The templates for one kind of device by their names, found by looking through the folders of its package."""
+    package = importlib.import_module(f"kgen.templates.{device_type}")
+    folders = sorted(module.name for module in pkgutil.iter_modules(package.__path__) if module.ispkg)
+    found = (importlib.import_module(f"{package.__name__}.{folder}.template").TEMPLATE for folder in folders)
+    return {template.name: template for template in found}
+
+
+def template_for(task: Task) -> Template:
+    """The template that renders a task."""
+    return templates(task.hardware.device_type)[task.kernel.schedule]
+
+
+def arithmetic(device_type: str, plan: str, params: Params, accuracy: Accuracy) -> Arithmetic:
+    """How a candidate's contractions are multiplied, by its plan's name and its parameters.
+
+    That of its own kernels where one has a contraction, else the library's for the accuracy class. Of several, the one
+    with the most products.
+    """
+    known = templates(device_type)
+    kernels = [(known.get(step.schedule), step.own(params)) for step in plan_name.read(plan)]
+    found = [a for template, own in kernels if template for a in [template.arithmetic(own)] if a]
+    return max(found, key=lambda a: a.products, default=Arithmetic.of_library(accuracy))

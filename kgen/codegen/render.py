@@ -1,0 +1,305 @@
+"""Rendering: plans with their parameters filled in, as the source of a ``ModelNew`` that stands alone."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import textwrap
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
+
+from kgen import __version__, syntax
+from kgen.candidate import Candidate, Params
+from kgen.codegen.body import Body, Run
+from kgen.codegen.c_printer import helpers
+from kgen.codegen.forward import Forward, targets
+from kgen.codegen.module_source import ModuleSource, module_source
+from kgen.codegen.registry import template_for
+from kgen.codegen.target import target
+from kgen.codegen.template import FOLDER, Rendering, Task
+from kgen.compiler.fusion import plan_name
+from kgen.compiler.fusion.fusion import FusionPlan, Kernel
+from kgen.compiler.graph.graph import OpGraph
+from kgen.devices.hardware import Hardware
+from kgen.errors import RenderError
+from kgen.problems.problem import Problem
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one mode is computed: a plan and its parameters (``k0.block`` is the first kernel's)."""
+
+    mode: str
+    plan: FusionPlan
+    params: Params
+
+    def kernel_params(self, number: int) -> Params:
+        prefix = f"k{number}."
+        return {k.removeprefix(prefix): v for k, v in self.params.items() if k.startswith(prefix)}
+
+
+def render(problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_modes: bool) -> Candidate:
+    """The candidate of these ways: one for each mode, or a single one.
+
+    ``both_modes`` says that a single way is right in train and in eval mode. Raises :class:`RenderError` where a
+    template is wrong, and :class:`CaptureError` where ``Model`` is written in a way that cannot be taken over.
+    """
+    return _File(problem, tuple(ways), hardware, both_modes).candidate()
+
+
+def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
+    """The text of one kernel with its launcher, without the helpers that it calls."""
+    import jinja2
+
+    template = template_for(task)
+    rendering = template.render(task, params)
+    try:
+        text = _environment().get_template(template.file).render(**rendering.context)
+    except jinja2.TemplateError as error:
+        raise RenderError(f"template {template.file}: {error}") from error
+    return text.strip(), rendering
+
+
+def translation_unit(texts: Sequence[str], device_type: str) -> str:
+    """Kernels as one file for the device, with the helpers that they call in front."""
+    body = "\n\n".join(texts)
+    parts = [*target(device_type).headers(helpers(body, device_type), body), body]
+    return "\n\n".join(p.strip() for p in parts if p.strip())
+
+
+def compiler_flags(hardware: Hardware, params: Sequence[Params], specific: bool = False) -> list[str]:
+    """Flags of the kernels' compiler; ``specific`` allows features that the architecture alone has."""
+    return target(hardware.device_type).flags(hardware, params, specific)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> "jinja2.Environment":
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader([FOLDER, Path(__file__).parent]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        auto_reload=False,
+    )
+
+
+class _File:
+    """One ``ModelNew`` file in the making."""
+
+    def __init__(self, problem: Problem, ways: tuple[Way, ...], hardware: Hardware, both_modes: bool) -> None:
+        self.problem, self.ways, self.hardware, self.both_modes = problem, ways, hardware, both_modes
+        self.device_type, self.target = hardware.device_type, target(hardware.device_type)
+        self.kernels: list[tuple[str, Rendering]] = []  # name of the launcher, how it is called
+        self.bodies: list[tuple[Way, Body]] = []
+        self.graph = ways[0].plan.graph
+        self.model = module_source(problem.source, problem.path)
+
+    def candidate(self) -> Candidate:
+        texts, all_params = [], []
+        for way in self.ways:
+            renderings: dict[str, Rendering] = {}
+            for number, kernel in enumerate(way.plan.kernels):
+                named = self._renamed(way, kernel)
+                params = way.kernel_params(number)
+                text, rendering = kernel_text(Task(way.plan, named, self.hardware), params)
+                texts.append(text)
+                all_params.append(params)
+                self.kernels.append((named.name, rendering))
+                renderings[kernel.name] = rendering
+            self.bodies.append((way, self._body(way, renderings)))
+        source = self._source(texts, all_params)
+        params = {k: v for way in self.ways for k, v in self._prefixed(way).items()}
+        plan = plan_name.of_modes([(w.mode, w.plan.name) for w in self.ways])
+        return Candidate(
+            source=source,
+            plan=plan,
+            params=params,
+            device_type=self.device_type,
+            kernels=len(self.kernels),
+            control=all(w.plan.control for w in self.ways),
+            rewrites=tuple(dict.fromkeys(r for w in self.ways for r in w.plan.rewrites)),
+        )
+
+    def _prefixed(self, way: Way) -> Params:
+        return way.params if len(self.ways) == 1 else {f"{way.mode}.{k}": v for k, v in way.params.items()}
+
+    def _renamed(self, way: Way, kernel: Kernel) -> Kernel:
+        """The kernel under a name of its own where both modes have kernels."""
+        from dataclasses import replace
+
+        return kernel if len(self.ways) == 1 else replace(kernel, name=f"{way.mode}_{kernel.name}")
+
+    def _method(self, way: Way) -> str:
+        return "_run" if len(self.ways) == 1 else f"_{way.mode}"
+
+    # The module
+
+    def _source(self, texts: list[str], params: list[Params]) -> str:
+        runs = [run for _, body in self.bodies for run in body.runs]
+        kernel_source = translation_unit([*texts, self._launches(runs)], self.device_type) if texts else ""
+        flags = compiler_flags(self.hardware, params, any(r.specific for _, r in self.kernels))
+        digest = hashlib.sha256("\0".join([kernel_source, *flags]).encode()).hexdigest()[:16]
+        stem = re.sub(r"\W", "_", self.problem.name)[:40]
+        model = self.model
+        graph = self.graph
+        forward = Forward(graph, model)
+        packed, packed_names = forward.packed
+        checks, expectations = forward.checks(), forward.expectations()
+        ways = [self._way(way, body) for way, body in self.bodies]
+        context = {
+            "title": self.problem.title,
+            "chain": " -> ".join(_chain(graph)),
+            "plan_lines": [f"Plan: {self._plan(w)}" for w in self.ways],
+            "param_lines": _wrapped("Parameters: ", [f"{k}={v}" for w in self.ways for k, v in self._prefixed(w).items()]),
+            "version": __version__,
+            "problem": f"{self.problem.name}.py",
+            "dtype": self.problem.dtype,
+            "modes": "train and eval mode" if self.both_modes or len(self.ways) > 1 else f"{self.ways[0].mode} mode",
+            "device_name": self.hardware.name,
+            "imports": _imports(model, bool(texts), any(way["kept"] for way in ways), self._uses_functional(ways)),
+            "kernel_source": kernel_source,
+            "source_constant": self.target.source_constant,
+            "flags_constant": self.target.flags_constant,
+            "flags": _list(flags),
+            "extension": f"kgen_{stem}_{digest}",
+            "device_type": self.device_type,
+            "functions": self._functions(),
+            "alignment": self.target.alignment,
+            "runs": runs,
+            "fillers": list(dict.fromkeys(a.filled.launcher for _, body in self.bodies for a in body.filled.values())),
+            "typed": any("typed(" in way["kept"]["pointed"] for way in ways if way["kept"]),
+            "definitions": model.definitions,
+            "bases": model.bases,
+            "class_body": model.class_body,
+            "forward": forward,
+            "checks": checks,
+            "expectations": expectations,
+            "packing": forward.packing(),
+            "one_mode": None if self.both_modes or len(self.ways) > 1 else self.ways[0].mode,
+            "constants": [_wrapped_literal(f"{name} = {text}") for text, name in self.constants.items()],
+            "ways": ways,
+            "packed": packed,
+            "packed_names": targets(packed_names),
+            "keeping": [way for way in ways if way["kept"]],
+            "derives": any(way["prepares"] for way in ways),
+            "lists": any(way["listed"] for way in ways),
+        }
+        text = _environment().get_template("model_new.py.j2").render(**context)
+        text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+        _require_python(text, self.problem)
+        return text
+
+    def _launches(self, runs: Sequence[Run]) -> str:
+        """The functions of C that launch the kernels."""
+        text = _environment().get_template("launches.j2").render(runs=runs, device_type=self.device_type)
+        return text.strip()
+
+    def _functions(self) -> list[str]:
+        """Functions that the kernels' library calls need, each once."""
+        files = dict.fromkeys(r.before.function for _, r in self.kernels if r.before)
+        return [_environment().get_template(file).render().strip() for file in files]
+
+    def _plan(self, way: Way) -> str:
+        return way.plan.name if len(self.ways) == 1 else f"{way.mode}: {way.plan.name}"
+
+    def _uses_functional(self, ways: list[dict[str, Any]]) -> bool:
+        return any("F." in line for way in ways for line in way["lines"])
+
+    @cached_property
+    def constants(self) -> dict[str, str]:
+        """The names of the constants of every way in the file, by the source that makes them."""
+        texts = dict.fromkeys(c.text for w in self.ways for c in w.plan.graph.constants)
+        return {text: f"CONSTANT_{at + 1}" if len(texts) > 1 else "CONSTANT" for at, text in enumerate(texts)}
+
+    # The ways
+
+    def _prefix(self, way: Way) -> str:
+        """The prefix of names of which each mode has one, where there are two modes."""
+        return "" if len(self.ways) == 1 else f"{way.mode}_"
+
+    def _body(self, way: Way, renderings: Mapping[str, Rendering]) -> Body:
+        return Body(
+            way.plan, renderings, Forward(way.plan.graph, self.model), lambda kernel: self._renamed(way, kernel).name,
+            prefix=self._prefix(way), constants=self.constants, has_streams=self.device_type == "cuda",
+            counts_changes=any(w.plan.graph.folded for w in self.ways),
+        )  # fmt: skip
+
+    def _way(self, way: Way, body: Body) -> dict[str, Any]:
+        """The context of a way's methods; ``kept`` is ``None`` where it keeps no weights."""
+        prefix = self._prefix(way)
+        return {
+            "mode": way.mode,
+            "method": self._method(way),
+            "lines": body.lines,
+            "kept": body.kept if body.keeps else None,
+            "paths": [*body.weights.values()],
+            "listed": [*body.listed.values()],
+            "targets": targets([*body.weights, *body.listed]),
+            "prepares": body.prepares if body.keeps else [],
+            "constant": f"{prefix.upper()}WEIGHTS",
+            "weights": f"_{prefix}weights",
+            "prepare": f"_prepare_{prefix}weights",
+            "slot": f"_{prefix}prepared",
+        }
+
+
+def _require_python(text: str, problem: Problem) -> None:
+    """Raise :class:`RenderError` where a rendered file is no Python: rendering is wrong then, and not the candidate."""
+    shared, own = syntax.parted(text)
+    try:
+        _compile("\n".join(own))
+        _compile_once(shared)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "text", None)
+        raise RenderError(
+            f"{problem.path}: the rendered ModelNew does not parse: {error}" + (f": {line.strip()}" if line else "")
+        ) from error
+
+
+def _compile(text: str) -> None:
+    compile(text, "<ModelNew>", "exec", dont_inherit=True)
+
+
+_compile_once = lru_cache(maxsize=512)(_compile)
+
+
+def _imports(model: ModuleSource, kernels: bool, keeps: bool, functional: bool) -> list[str]:
+    """Import lines: the standard library's, then torch's, those of the problem among them."""
+    lines = ["import torch", "import torch.nn as nn"]
+    lines += ["import torch.nn.functional as F"] if functional else []
+    lines += ["from torch.utils.cpp_extension import load_inline"] if kernels else []
+    used = {"ctypes": kernels, "functools": True, "operator": keeps, "struct": kernels or keeps}
+    standard = [f"import {name}" for name, is_used in used.items() if is_used]
+    for line in model.imports:
+        module = line.split()[1]
+        (lines if module.split(".")[0] == "torch" else standard).append(line)
+    standard, lines = list(dict.fromkeys(standard)), list(dict.fromkeys(lines))
+    ordered = [line for line in lines if line.startswith("import")] + [line for line in lines if line.startswith("from")]
+    return [*sorted(standard), *([""] if standard else []), *ordered]
+
+
+def _chain(graph: OpGraph) -> list[str]:
+    return [n.op.split(".")[1] if "." in n.op else n.op for n in graph.nodes if not n.op.startswith("aten.add_")]
+
+
+def _list(items: Sequence[str]) -> str:
+    return "[" + ", ".join(f'"{i}"' for i in items) + "]"
+
+
+def _wrapped_literal(text: str) -> str:
+    """A literal over as many lines as it needs; it may be broken wherever a blank stands in its brackets."""
+    return "\n".join(textwrap.wrap(text, 110, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False))
+
+
+def _wrapped(head: str, parts: Sequence[str]) -> list[str]:
+    if not parts:
+        return []
+    return textwrap.wrap(head + ", ".join(parts), width=110, subsequent_indent=" " * len(head), break_on_hyphens=False)

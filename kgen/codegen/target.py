@@ -1,0 +1,73 @@
+"""Targets: how a file for one kind of device is written, beyond the texts of its kernels."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Callable, Mapping, Sequence
+
+from kgen.candidate import Params
+from kgen.codegen.template import FOLDER
+from kgen.devices.hardware import Hardware
+
+DEVICE_TYPES = ("cuda", "cpu")
+
+#: Capitals of expressions that the C library has under the same name on every kind of device.
+C_FUNCTIONS = (
+    "FMOD FMAX FMIN COPYSIGN ATAN2 HYPOT FLOOR CEIL TRUNC RINT EXP2 LOG2 LOG10 ATAN TAN ASIN ACOS SINH COSH ASINH ACOSH "
+    "ATANH ERFC LGAMMA"
+).split()
+
+
+@dataclass(frozen=True)
+class Helpers:
+    """The functions that kernels call, each after those that it calls itself, as texts by where they stand.
+
+    ``math`` are files of the device's ``functions``, ``table`` functions of :data:`kgen.compiler.operators.table.FUNCTIONS`,
+    ``kernels`` files of the device's ``kernels``, which may call both.
+    """
+
+    math: str
+    table: str
+    kernels: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """One kind of device.
+
+    ``primitives`` spells the capitals of an expression. ``half_primitives`` has other spellings where the result is of a half
+    type, and cheaper functions serve; empty where there are none. ``qualifier`` stands before a helper function. A file has its
+    kernels and their compiler's flags in constants of these names. Vector loads need pointers of ``alignment`` bytes.
+    ``shared_axis`` is the parameter that all kernels of a file have in common; empty where there is none. Functions:
+
+    ``headers(helpers, body)``               what comes before the kernels: includes and the helpers that they call
+    ``flags(hardware, params, specific)``    the compiler's flags for kernels with these parameters; with ``specific``,
+                                             the architecture's own features are allowed, which later ones lack
+    """
+
+    device_type: str
+    primitives: Mapping[str, str]
+    qualifier: str
+    source_constant: str
+    flags_constant: str
+    alignment: int
+    headers: Callable[[Helpers, str], Sequence[str]]
+    flags: Callable[[Hardware, Sequence[Params], bool], list[str]]
+    shared_axis: str = ""
+    half_primitives: Mapping[str, str] = field(default_factory=dict)
+
+
+def types(text: str, device_type: str) -> str:
+    """The definitions of the types of elements that ``text`` names."""
+    files = sorted((FOLDER / device_type / "types").iterdir())
+    return "\n".join(path.read_text() for path in files if re.search(rf"\b{path.stem}\b", text))
+
+
+@lru_cache(maxsize=None)
+def target(device_type: str) -> Target:
+    """The target for one kind of device; its package has it in ``target.py``."""
+    found: Target = importlib.import_module(f"kgen.templates.{device_type}.target").TARGET
+    return found

@@ -1,0 +1,148 @@
+"""The interface of a schedule's folder: what a task is, and what a template makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Mapping
+
+from kgen.candidate import Params
+from kgen.codegen.space import Space
+from kgen.compiler.fusion.fusion import FusionPlan, Kernel
+from kgen.compiler.graph.dtypes import DTYPES
+from kgen.compiler.loops.program import Program
+from kgen.devices.hardware import Hardware
+from kgen.devices.roofline import Arithmetic
+from kgen.protocol import Accuracy
+
+#: The folder of all templates, below which their Jinja2 texts lie.
+FOLDER = Path(__file__).parent.parent / "templates"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One kernel of a plan, to be rendered for a device; its space depends on the accuracy class."""
+
+    plan: FusionPlan
+    kernel: Kernel
+    hardware: Hardware
+    accuracy: Accuracy = Accuracy.FP32
+
+    @property
+    def tf32(self) -> bool:
+        """Whether products as accurate as TF32 are accurate enough: in its class, or where PyTorch multiplies so."""
+        if self.accuracy is not Accuracy.PYTORCH:
+            return self.accuracy is Accuracy.TF32
+        return any(self.plan.graph.node(name).products == 1 for name in self.kernel.nodes)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One pointer argument of a launcher, in order.
+
+    ``role`` is one of these:
+
+    ``in``          a tensor that is read; ``form`` spells it, such as its transpose
+    ``out``         a tensor that the call makes
+    ``inout``       a tensor that is read and written over
+    ``state``       a buffer of the module that is updated
+    ``workspace``   memory of the call; ``size`` is its float32 elements as Python source, in which ``rows`` may occur
+    ``prepared``    memory of ``size`` elements of the weight ``tensor``'s dtype, filled from it whenever that changes
+    """
+
+    name: str
+    role: str
+    tensor: str = ""
+    size: str = ""
+    dtype: str = "float32"
+    filled: Filled | None = None
+    form: str = "{}"
+
+    @property
+    def ctype(self) -> str:
+        """The C type of an element."""
+        return DTYPES[self.dtype].memory
+
+
+@dataclass(frozen=True)
+class Filled:
+    """How prepared memory is filled: ``launcher(weight, memory, rows, stream)`` with the weight as ``form`` spells it."""
+
+    launcher: str
+    rows: int
+    form: str = "{}"
+
+
+@dataclass(frozen=True)
+class Before:
+    """The steps before a kernel's launcher: another launcher, then a call of the library.
+
+    ``call`` is a Python statement in which ``{rows}`` stands for the rows, ``{workspace}`` for the kernel's workspace, and prepared
+    memory has its own name.
+    ``function`` is the file of a function that it calls.
+    """
+
+    launcher: str
+    arguments: tuple[Argument, ...]
+    call: str
+    function: str
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """A rendered task: the context of the template's text, and the arguments of its launcher.
+
+    ``specific`` says that the text uses features of one architecture (``sm_90a``) that later ones lack.
+    """
+
+    context: Mapping[str, Any]
+    arguments: tuple[Argument, ...]
+    specific: bool = False
+    before: Before | None = None
+
+    @property
+    def all_arguments(self) -> tuple[Argument, ...]:
+        """The arguments of every launcher, each once."""
+        return tuple(dict.fromkeys((*(self.before.arguments if self.before else ()), *self.arguments)))
+
+
+def _no_lack(hardware: Hardware) -> str:
+    return ""
+
+
+def _library_arithmetic(params: Params) -> Arithmetic | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Template:
+    """One schedule of loop programs for one kind of device: the interface of its folder.
+
+    ``name`` is the folder's name, which plans show. ``file`` is the Jinja2 text, below :data:`FOLDER`. ``parameters`` has
+    one line for each axis of its spaces: what the parameter means. Functions:
+
+    ``takes(program)``        whether a kernel of this schedule computes the program
+    ``space(task)``           the combinations of parameters for a task
+    ``render(task, params)``  the context of the text, and how its launcher is called
+    ``lacks(hardware)``       what a device of that kind lacks for it, in one line; empty where it lacks nothing
+    ``arithmetic(params)``    how its contractions are multiplied; ``None`` where it computes none
+
+    With ``of_structure``, the space follows from what the kernel computes, and not from the rest of its plan: layers that a
+    model repeats share one. ``share`` is the part of the device's rate that its contractions reach, by which plans are ordered.
+    ``in_place``, ``biased`` and ``channels_last`` are those of :class:`kgen.compiler.fusion.template.Template`, which this class implements.
+    """
+
+    name: str
+    device_type: str
+    file: str
+    takes: Callable[[Program], bool]
+    space: Callable[[Task], Space]
+    render: Callable[[Task, Params], Rendering]
+    parameters: Mapping[str, str]
+    lacks: Callable[[Hardware], str] = _no_lack
+    arithmetic: Callable[[Params], Arithmetic | None] = _library_arithmetic
+    in_place: bool = False
+    share: float = 1.0
+    biased: bool = False
+    channels_last: bool = False
+    of_structure: bool = False

@@ -1,0 +1,139 @@
+"""Calls: one call of an exported program, read for the table of operators and spelled as Python source."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+from kgen.compiler.graph.graph import Code, Literal, Ref, refs
+from kgen.compiler.graph.source import escaped
+
+if TYPE_CHECKING:
+    from kgen.compiler.capture.graph_builder import Reader
+
+#: Python's functions that may stand in a program, as source.
+_FUNCTIONS = {operator.getitem: "{}[{}]"}
+#: Operators that take no number which lies on another device than their first operand.
+_ON_ONE_DEVICE = frozenset(f"aten.{name}.Tensor" for name in ("clamp", "clamp_min", "clamp_max"))
+
+
+class NeedsFunctional(Exception):
+    """The program writes in place where the graph cannot follow, or has regions that a functional one has not."""
+
+
+class Call:
+    """One call of an ATen operator, read for the table and spelled as Python source."""
+
+    def __init__(self, reader: Reader, n: Any) -> None:
+        self.reader, self.n = reader, n
+        target = n.target
+        self.is_operator = hasattr(target, "_schema")
+        if self.is_operator:
+            self.target = str(target)  # aten.linear.default
+        elif target in _FUNCTIONS:
+            self.target = f"_operator.{target.__name__}"
+        else:
+            raise self._unknown()
+        other = reader.others.get(n)
+        self.args = tuple(self._read(a, b) for a, b in zip(n.args, other.args if other else n.args))
+        self.kwargs = {
+            k: self._read(v, other.kwargs[k] if other and k in other.kwargs else v) for k, v in n.kwargs.items()
+        }
+        self.effect = is_mutable(n)
+        if self.effect and self._writes_own_value():
+            # x.relu_() on a value of the graph: the same as y = relu(x) with y for x from here on.
+            self.target = self.target.replace("_.", ".", 1)
+            self.effect = False
+            reader.renamed[n.args[0]] = n
+
+    def _unknown(self) -> Exception:
+        """The error for a call of no operator. Functional programs have no regions without gradients and no ``vmap``."""
+        name = getattr(self.n.target, "__name__", str(self.n.target))
+        if not self.reader.functional:
+            return NeedsFunctional()
+        return self.reader.failure(f"it calls {name}, which is no operator", self.n)
+
+    def _writes_own_value(self) -> bool:
+        """Whether the call writes in place into a value that the graph itself made."""
+        target = self.n.target
+        if not (self.args and isinstance(self.args[0], Ref) and target._schema.name.endswith("_")):
+            return False
+        base = root = self.n.args[0]
+        while root.op != "placeholder" and is_mutable(root):
+            root = root.args[0]  # a tensor that was written in place is the same tensor
+        if self.reader.is_user_input(root):
+            raise self.reader.writes_input(root, self.n)
+        if root.op == "placeholder":
+            self.reader.refuse_parameter(root, self.n)
+            return False
+        if is_view(base):
+            raise NeedsFunctional
+        if any(is_view(u) and any(self._after(w) for w in u.users) for u in base.users if not self._after(u)):
+            raise NeedsFunctional
+        return True
+
+    def _after(self, other: Any) -> bool:
+        """Whether the other call comes after this one."""
+        order = self.reader.nodes
+        return order.index(other) > order.index(self.n)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by the schema's names, defaults filled in; tensors as ``Ref``."""
+        if not self.is_operator:
+            return {str(i): a for i, a in enumerate(self.args)}
+        schema = self.n.target._schema.arguments
+        given = {a.name: v for a, v in zip(schema, self.args)} | self.kwargs
+        defaults = {a.name: tuple(a.default_value) if isinstance(a.default_value, list) else a.default_value for a in schema}
+        return defaults | given
+
+    def _read(self, a: Any, b: Any) -> Any:
+        import torch
+
+        if isinstance(a, torch.fx.Node):
+            return self.reader.value(a)
+        if isinstance(a, (list, tuple)):
+            return tuple(self._read(x, y) for x, y in zip(a, b))
+        if a is None or isinstance(a, (bool, int, float, str)):
+            return self.reader.number(a, b)
+        if isinstance(a, torch.device):
+            return Code("{device}")
+        return Code(str(a))
+
+    def source(self) -> str:
+        """The call as Python source, tensors as ``{0}``, ``{1}``, ... in the order of :func:`refs`."""
+        order = refs(self.arguments)
+
+        def spell(value: Any) -> str:
+            if isinstance(value, Ref):
+                return f"{{{order.index(value.name)}}}"
+            if isinstance(value, tuple):
+                return "[" + ", ".join(spell(v) for v in value) + "]"
+            if isinstance(value, Literal) and self.target in _ON_ONE_DEVICE:
+                return value.text.replace("torch.tensor(", "torch.full((), ").removesuffix(")") + ", device={device})"
+            return value.text if isinstance(value, (Code, Literal)) else escaped(value)
+
+        positional = [spell(a) for a in self.args]
+        keywords = [f"{k}={spell(v)}" for k, v in self.kwargs.items()]
+        if not self.is_operator:
+            return _FUNCTIONS[self.n.target].format(*positional)
+        return f"torch.ops.{self.target}({', '.join(positional + keywords)})"
+
+
+def is_mutable(n: Any) -> bool:
+    """Whether a call writes into one of its arguments."""
+    schema = getattr(n.target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+def is_region(n: Any) -> bool:
+    """Whether a call runs a graph of its own, as ``enable_grad`` and autocast do; it may write into what it is given."""
+    import torch
+
+    return isinstance(n.target, torch._ops.HigherOrderOperator)
+
+
+def is_view(n: Any) -> bool:
+    """Whether a call's result may share its operand's memory."""
+    schema = getattr(n.target, "_schema", None)
+    return schema is not None and any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)

@@ -1,0 +1,83 @@
+"""Capture: the graphs of a problem's forward, with ``torch.export``.
+
+    problem ── tracing ──> exported programs ── reading ──> OpGraph, one for each mode
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from kgen.compiler.capture.graph_builder import read
+from kgen.compiler.capture.tracing import notice_reads_of_training, trace, uses_autocast
+from kgen.compiler.graph.graph import OpGraph, memory_order
+from kgen.errors import CaptureError, ProblemError
+
+if TYPE_CHECKING:
+    from kgen.problems.problem import LoadedProblem
+
+_OTHER = {"train": "eval", "eval": "train"}
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One graph for each of the problem's modes; ``same`` where train and eval are the same computation.
+
+    ``by_device`` says that forward uses autocast: it computes otherwise on another kind of device.
+    """
+
+    graphs: tuple[tuple[str, OpGraph], ...]
+    same: bool = field(default=False)
+    by_device: bool = field(default=False)
+
+    def laid_out(self, layouts: Mapping[str, Sequence[tuple[Sequence[int], Sequence[int]]]]) -> Capture:
+        """The graphs with outputs as PyTorch stores them on a device: by mode, the sizes and strides of each tensor.
+
+        Export's own strides are those of the CPU: group norm of images with channels last keeps them there alone.
+        """
+        return replace(self, graphs=tuple((mode, _laid_out(graph, layouts.get(mode, ()))) for mode, graph in self.graphs))
+
+
+def _laid_out(graph: OpGraph, layouts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> OpGraph:
+    types = [graph.known_type(name) for name in graph.returns]
+    if len(layouts) != len(types) or any(t is not None and len(t.shape) != len(sizes) for t, (sizes, _) in zip(types, layouts)):
+        return graph
+    orders = tuple(memory_order(*layout) for layout in layouts)
+    return replace(graph, orders=orders if any(orders) else ())
+
+
+def capture(loaded: "LoadedProblem", device_type: str = "cpu") -> Capture:
+    """Capture the problem's forward in each of its modes, as it is on a kind of device, which need not be there.
+
+    The modes share one graph where no module reads ``training``.
+
+    Raises :class:`CaptureError`, one line, where the forward cannot be exported or holds float64, complex128 or sparse tensors,
+    and :class:`kgen.errors.ProblemError` where the problem's own functions raise.
+    """
+    first, *others = loaded.problem.modes
+    with notice_reads_of_training() as reads:
+        graph, by_device = _capture_mode(loaded, first, device_type)
+    graphs, same = {first: graph}, not reads
+    for mode in others:
+        graphs[mode], more = _capture_mode(loaded, mode, device_type) if reads else (graph, by_device)
+        same, by_device = graphs[mode] == graph, by_device or more
+    if reads and not others:
+        try:
+            same = _capture_mode(loaded, _OTHER[first], device_type)[0] == graph
+        except CaptureError:
+            same = False
+    return Capture(tuple(graphs.items()), same, by_device)
+
+
+def _capture_mode(loaded: "LoadedProblem", mode: str, device_type: str) -> tuple[OpGraph, bool]:
+    """The graph of one mode, and whether it uses autocast; on real weights where fake ones lack a value that is needed."""
+    try:
+        traced = trace(loaded, mode, device_type)
+        found = read(traced)
+    except ProblemError:
+        traced = trace(loaded, mode, device_type, real=True)
+        found = read(traced)
+    if not found.inputs:
+        raise CaptureError(f"{loaded.problem.path}: forward takes no tensor")
+    return found, uses_autocast(traced.program)

@@ -1,0 +1,236 @@
+"""Decompositions: operators without an entry in the table, as operators that have one.
+
+    smooth_l1_loss(x, y)    sub, abs, lt, square, mul, div, sub, where, mean       PyTorch's own decomposition
+    max(x, dim=1)           amax, argmax                                          ours
+
+Capture traces the decomposition of each opaque node on tensors without contents, and keeps it with the node. The rewrite
+:func:`kgen.compiler.rewrites.rewrites.decompose` puts it in the node's place. A node is taken whole again where no template takes one of its parts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
+
+from kgen.compiler.graph.complex_numbers import PAIRED, Pairs, is_paired
+from kgen.compiler.operators.table import BY_TARGET
+
+if TYPE_CHECKING:
+    import torch
+
+MOST_COUNTED = 1 << 24  # elements; a float32 counts no further
+
+
+def traced(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The graph of an operator's decomposition on fake tensors, one placeholder for each tensor among the arguments.
+
+    Complex numbers among the arguments and results are pairs of real ones there. ``None`` where the operator has no
+    decomposition.
+    """
+    import torch
+    import torch.utils._pytree as pytree
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    table, name = _table(), str(target)
+    leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+    if not tensors or not all(isinstance(x, FakeTensor) for x in tensors):
+        return None
+    run = PAIRED[name] if is_paired(name, leaves) else table.get(target, target)
+    if run is target and not (hasattr(target, "_can_decompose") and target._can_decompose()):
+        return None
+    run = _OWN[name] if name in _OWN else run
+
+    def call(*given: Any) -> Any:
+        rest = (Pairs(pairs) if x.is_complex() else pairs for x, pairs in zip(tensors, given))
+        inner, named = pytree.tree_unflatten([next(rest) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
+        found = run(*inner, **named)
+        return tuple(found) if isinstance(found, tuple) else found  # torch.fx calls the class of a named one
+
+    def trace(of: Callable[..., Any]) -> Any:
+        given = (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in tensors)
+        found = make_fx(of, decomposition_table=table, tracing_mode="fake")(*given)
+        found.graph.eliminate_dead_code()
+        return found
+
+    try:
+        with tensors[0].fake_mode, torch.no_grad():
+            found = trace(call)
+            writes = any(getattr(getattr(n.target, "_schema", None), "is_mutable", False) for n in found.graph.nodes)
+            return trace(torch.func.functionalize(call)) if writes else found
+    except Exception:  # a decomposition may refuse sizes or dtypes in any way: the operator stays whole
+        return None
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[Any, Callable[..., Any]]:
+    """PyTorch's decompositions of what the table of operators lacks, and ours."""
+    import torch
+    from torch._decomp import core_aten_decompositions, decomposition_table
+
+    aten = torch.ops.aten
+    more = (aten.upsample_bilinear2d.default,)
+    found = {**core_aten_decompositions(), **{op: decomposition_table[op] for op in more}}
+    found = {op: run for op, run in found.items() if str(op) not in BY_TARGET}
+    for name, run in _OWN.items():
+        _, packet, overload = name.split(".")
+        found[getattr(getattr(aten, packet), overload)] = run
+    return found
+
+
+# Our own: in ATen's operators, since each is traced again. Returning NotImplemented leaves a call as it is.
+
+
+def _dims(x: torch.Tensor, dim: Any) -> list[int]:
+    dims = range(x.dim()) if dim is None or dim == [] else dim if isinstance(dim, (list, tuple)) else [dim]
+    return [d % max(x.dim(), 1) for d in dims]
+
+
+def _count(x: torch.Tensor, dims: Sequence[int]) -> int:
+    return math.prod(x.shape[d] for d in dims)
+
+
+def _extreme(word: str) -> Callable[..., Any]:
+    def run(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
+        import torch
+
+        at = getattr(torch.ops.aten, f"arg{word}").default(x, dim, keepdim)
+        return getattr(torch.ops.aten, f"a{word}").default(x, [dim], keepdim), at
+
+    return run
+
+
+def _of_all(word: str) -> Callable[..., Any]:
+    return lambda x: _aten(f"a{word}", x, list(range(x.dim())))
+
+
+def _aten(name: str, *args: Any) -> Any:
+    import torch
+
+    return getattr(torch.ops.aten, name).default(*args)
+
+
+def _variance_mean(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    import torch
+
+    return torch.ops.aten.var.correction(x, dim, correction=correction, keepdim=keepdim), x.mean(_dims(x, dim), keepdim)
+
+
+def _holds(word: str) -> Callable[..., Any]:
+    def run(x: torch.Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+        import torch
+
+        ones = torch.where(x if x.dtype == torch.bool else x != 0, 1.0, 0.0)
+        return _aten(word, ones, _dims(x, dim), keepdim) != 0
+
+    return run
+
+
+def _sum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    import torch
+
+    dims = _dims(x, dim)
+    if x.dtype != torch.bool or dtype is not None or _count(x, dims) > MOST_COUNTED:
+        return NotImplemented
+    return torch.where(x, 1.0, 0.0).sum(dims, keepdim).to(torch.int64)
+
+
+def _vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    if ord == 2 or dtype is not None or not x.is_floating_point():
+        return NotImplemented
+    dims = _dims(x, dim)
+    if math.isinf(ord):
+        return _aten("amax" if ord > 0 else "amin", x.abs(), dims, keepdim)
+    if ord == 0:
+        return (x != 0).to(x.dtype).sum(dims, keepdim)
+    return x.abs().sum(dims, keepdim) if ord == 1 else (x.abs() ** ord).sum(dims, keepdim) ** (1.0 / ord)
+
+
+def _split(x: torch.Tensor, size: int, dim: int = 0) -> Any:
+    rest = x.shape[dim] % size if size else 0
+    return _split_with_sizes(x, [size] * (x.shape[dim] // size if size else 1) + ([rest] if rest else []), dim)
+
+
+def _split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> Any:
+    import torch
+
+    ends = list(itertools.accumulate(sizes))
+    return [torch.ops.aten.slice.Tensor(x, dim, end - size, end) for size, end in zip(sizes, ends)]
+
+
+def _one_hot(x: torch.Tensor, num_classes: int = -1) -> Any:
+    import torch
+
+    if num_classes < 0:
+        return torch.ops.aten.one_hot.default(x, num_classes)
+    return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).to(torch.int64)
+
+
+def _take_along_dim(x: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> Any:
+    if dim is None:
+        return _aten("gather", x.reshape(-1), 0, indices.reshape(-1))
+    sizes = [max(a, b) for a, b in zip(x.shape, indices.shape, strict=True)]
+    wide, at = ([*sizes[: dim % x.dim()], t.shape[dim], *sizes[dim % x.dim() + 1 :]] for t in (x, indices))
+    return _aten("gather", x.expand(wide), dim, indices.expand(at))
+
+
+def _pad(x: torch.Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    import torch
+
+    if mode != "circular":
+        return torch.ops.aten.pad.default(x, pad, mode, value)
+    for number, (before, after) in enumerate(zip(pad[::2], pad[1::2])):
+        dim, size = x.dim() - 1 - number, x.shape[-1 - number]
+        if before or after:
+            x = _aten("index_select", x, dim, (torch.arange(size + before + after, device=x.device) - before) % size)
+    return x
+
+
+_LEAST_FOR_PRODUCT = 25  # rows; of more, PyTorch computes Euclidean distances with a product
+
+
+def _cdist(x: torch.Tensor, y: torch.Tensor, p: float = 2.0, compute_mode: int | None = None) -> Any:
+    rows = max(x.shape[-2], y.shape[-2])
+    if p != 2.0 or not (compute_mode == 1 or (not compute_mode and rows > _LEAST_FOR_PRODUCT)):
+        return NotImplemented
+    squares = x.square().sum([-1], True) + y.square().sum([-1], True).transpose(-2, -1)
+    return _aten("clamp_min", squares - x @ y.transpose(-2, -1) * 2.0, 0.0).sqrt()
+
+
+def _instance_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, use_input_stats: bool, momentum: float, eps: float, cudnn: bool) -> Any:
+    import torch
+
+    if mean is not None or var is not None or not use_input_stats:
+        return torch.ops.aten.instance_norm.default(x, weight, bias, mean, var, use_input_stats, momentum, eps, cudnn)
+    y = (x - x.mean(_dims(x, None)[2:], True)) * (x.var(_dims(x, None)[2:], correction=0, keepdim=True) + eps).rsqrt()
+    wide = (-1, *(1,) * (x.dim() - 2))
+    y = y if weight is None else y * weight.view(wide)
+    return y if bias is None else y + bias.view(wide)
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "aten.max.dim": _extreme("max"),
+    "aten.min.dim": _extreme("min"),
+    "aten.max.default": _of_all("max"),
+    "aten.min.default": _of_all("min"),
+    "aten.var_mean.correction": _variance_mean,
+    "aten.any.default": _holds("amax"),
+    "aten.any.dim": _holds("amax"),
+    "aten.any.dims": _holds("amax"),
+    "aten.all.default": _holds("amin"),
+    "aten.all.dim": _holds("amin"),
+    "aten.all.dims": _holds("amin"),
+    "aten.sum.default": _sum,
+    "aten.sum.dim_IntList": _sum,
+    "aten.linalg_vector_norm.default": _vector_norm,
+    "aten.instance_norm.default": _instance_norm,
+    "aten.cdist.default": _cdist,
+    "aten.one_hot.default": _one_hot,
+    "aten.take_along_dim.default": _take_along_dim,
+    "aten.pad.default": _pad,
+    "aten.split.Tensor": _split,
+    "aten.split_with_sizes.default": _split_with_sizes,
+}

@@ -1,0 +1,1 @@
+"""Fusion: the ways to cut a graph into kernels and library calls."""

@@ -1,0 +1,104 @@
+"""Costs: the bytes that one step of a plan moves, and its operations. Times follow in :mod:`kgen.tuning.prediction`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from kgen.compiler.fusion.fusion import FusionPlan, Kernel
+from kgen.compiler.graph.contractions import flops
+from kgen.compiler.graph.dtypes import is_float
+from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.compiler.loops.passes import schedule
+from kgen.compiler.operators.table import is_view
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Work of one step.
+
+    ``nbytes`` are moved through memory, ``flops`` are operations of contractions as they are written. ``products`` is
+    the number of tensor-core products that stand for one contraction of a kernel; 0 where PyTorch computes it.
+    ``blocks`` bounds the blocks that work side by side, ``None`` where there are as many as a device takes.
+    """
+
+    nbytes: int
+    flops: int = 0
+    products: int = 0
+    blocks: int | None = None
+
+
+#: How the names of convolutions end whose images have their channels side by side. The call may move its first operand so.
+CHANNELS_LAST = "_channels_last"
+
+#: Operators that read as many elements of their first operand as they give, not all.
+_GATHERS = frozenset(("embedding", "index", "index_select", "gather"))
+
+
+#: Operators of which PyTorch gives each row to one block.
+_BLOCK_A_ROW = frozenset(("softmax", "log_softmax", "layer_norm", "rms_norm"))
+
+
+def is_counter(node: Node) -> bool:
+    """Whether the node counts calls in a buffer of one integer, as a batch norm does."""
+    type_ = node.type
+    return node.op == "aten.add_.Tensor" and node.effect and type_ is not None and type_.numel == 1 and not is_float(type_.dtype)
+
+
+def library_cost(graph: OpGraph, node: Node) -> Cost:
+    """The least work of a library call: it moves each operand and each result once. A view moves nothing."""
+    if is_view(node):
+        return Cost(0)
+    written = _result_bytes(graph, node)
+    operands = list(dict.fromkeys(node.values))
+    read = sum(_memory_bytes(graph, name) for name in operands)
+    if node.op in _GATHERS:
+        read = min(read, written + sum(_memory_bytes(graph, name) for name in operands[1:]))
+    if node.op.endswith(CHANNELS_LAST) and "memory_format" in node.call:
+        read += 2 * _memory_bytes(graph, operands[0])
+    blocks = None
+    if node.op in _BLOCK_A_ROW:
+        blocks = math.prod(size for d, size in enumerate(node.type.shape) if d not in node["dims"])
+    return Cost(read + written, flops(graph, node), blocks=blocks)
+
+
+def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int, shares: int = 1) -> Cost:
+    """The work of a kernel: it moves each tensor once, and again for each later pass over a row that a block cannot keep.
+
+    ``row_bytes`` is how much of a row its blocks can keep on chip, ``products`` how many tensor-core products make one
+    contraction. ``shares`` is the number of blocks that may share a row; any number may where they keep nothing of it.
+    """
+    program = plan.program(kernel)
+    nbytes = plan.bytes_moved(kernel)
+    operations = sum(flops(plan.graph, plan.graph.node(name)) for name in kernel.nodes)
+    if program.contraction:
+        staged = plan.graph.type(program.contraction.x).nbytes if program.contraction.window else 0  # written and read in half
+        return Cost(nbytes + staged, operations, products)
+    if not program.reductions:
+        return Cost(nbytes, operations)
+    if program.collapses:
+        return Cost(nbytes, operations)  # any number of blocks share a row
+    kept = schedule(program, keep=True)
+    if 4 * kept.kept * program.cols > row_bytes or not isinstance(program.col_size, int):
+        loads = [load for later in schedule(program, keep=False).passes[1:] for load in later.loads]
+        nbytes += sum(plan.graph.type(load.tensor).nbytes for load in loads if load.tensor)
+    return Cost(nbytes, operations, blocks=program.rows * shares)
+
+
+def _result_bytes(graph: OpGraph, node: Node) -> int:
+    """Bytes of a node's results. Those of several are the ones that are used; of an effect, what it changes."""
+    if node.type is not None:
+        return node.type.nbytes
+    return sum(user.type.nbytes for user in graph.users(node.name) if user.op == "_operator.getitem" and user.type)
+
+
+def _memory_bytes(graph: OpGraph, name: str) -> int:
+    """Bytes of memory that a value reaches: an expanded view has no more than what it is a view of."""
+    producer = graph.producer(name)
+    if producer is None:
+        return graph.type(name).nbytes
+    if producer.type is None:
+        return _result_bytes(graph, producer)
+    if producer.op == "expand":
+        return min(producer.type.nbytes, _memory_bytes(graph, producer.values[0]))
+    return producer.type.nbytes

@@ -1,0 +1,88 @@
+"""Reasons: why a node of a plan is a library call, in one line."""
+
+from __future__ import annotations
+
+from kgen.compiler.fusion.costs import CHANNELS_LAST, is_counter
+from kgen.compiler.fusion.fusion import made_on_the_way
+from kgen.compiler.graph.dtypes import is_float
+from kgen.compiler.graph.graph import Node, NotFusable, OpGraph
+from kgen.compiler.lower.lowering import lower
+from kgen.compiler.operators.op import Kind
+from kgen.compiler.operators.table import BY_TARGET, OPS
+
+#: Why no kernel takes a call of an operator that some kernel computes, by the kind of the operator.
+_REFUSED = {
+    Kind.POINTWISE: "its arguments are not the tensors and numbers that our kernel takes",
+    Kind.INDEXED: "it reads elements in a way that our kernels do not",
+    Kind.CONSTANT: "it is made of other values than numbers",
+    Kind.REDUCTION: "it reduces no dimension, or one that follows the batch",
+    Kind.VIEW: "it takes a part that follows the batch",
+    Kind.WINDOW: "its window is no fixed one, or its groups have many channels",
+    Kind.SCAN: "it runs along the batch, or converts to another dtype",
+    Kind.BATCH_NORM: "its momentum is no number",
+    Kind.CONTRACTION: "it scales its terms",
+    Kind.IDENTITY: "it copies or drops elements, or changes the shape",
+}
+
+#: The ATen operators that compute operators of rewrites; of several after one another, the last.
+_AS_ATEN = {
+    "lerp_affine": "addcmul.default", "distributed_product": "add.Tensor", "normalise": "mul.Tensor", "normalise_affine": "add.Tensor",
+    "inverse_deviation": "rsqrt.default", "inverse_deviation_of_columns": "rsqrt.default", "scaled_inverse_deviation": "mul.Tensor",
+    "moving_average": "lerp_.Scalar", "apply_softmax": "mul.Tensor", "apply_log_softmax": "sub.Tensor",
+    "unbiased_variance": "var.correction", "moments_mean": "mean.dim", "corrected_mean": "div.Tensor", "softmax_max": "amax.default",
+    "softmax_sum": "sum.dim_IntList", "batch_moments": "var_mean.correction",
+}  # fmt: skip
+
+
+def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> str:
+    """Why the node is left to the library.
+
+    ``own`` says that other plans have a kernel of it, ``lacks`` what the device lacks for further kernels.
+    """
+    if is_counter(node):
+        return "it counts the calls, in one integer"
+    op = OPS.get(node.op)
+    if op is None:
+        return _refused(graph, node)
+    if op.kind is not Kind.VIEW and node.name in made_on_the_way(graph):
+        return "it is made of numbers alone: kernels make it where they read it, the library makes it for others"
+    if op.kind is Kind.IDENTITY:
+        return "it returns its operand"
+    if op.kind is Kind.VIEW:
+        return "it is a view of its operand"
+    if op.kind is Kind.BATCH_NORM:
+        return "it takes moments over other dimensions than the batch"
+    if own:
+        return "plans with a kernel of it are predicted to be no faster"
+    try:
+        lower(graph, (node.name,), (node.name,))
+    except NotFusable as error:
+        return str(error)
+    return lacks or "this kind of device has no kernel for it"
+
+
+def aten_name(node: Node) -> str:
+    """The node's operator as ATen names it; of several that kgen counts as one, the first."""
+    name = node.op.removesuffix(CHANNELS_LAST)
+    op = OPS.get(name)
+    if op is None:
+        return node.op
+    return op.targets[0] if op.targets else f"aten.{_AS_ATEN[name]}"
+
+
+def _refused(graph: OpGraph, node: Node) -> str:
+    """Of an operator that has no entry in the table of operators, or whose entries refuse the call."""
+    if node.op.endswith(CHANNELS_LAST):
+        return "the library reads its images with channels last, which our kernels of it do not"
+    known = BY_TARGET.get(node.op)
+    if known is None:
+        return f"no kernel of ours computes {node.op.removesuffix('.default')}"
+    types = [node.type, *(graph.known_type(name) for name in node.values)]
+    other = sorted({found.dtype for found in types if found and not is_float(found.dtype)})
+    if other:
+        return f"our kernels are for float32, bfloat16 and float16, it has {' and '.join(other)}"
+    if "memory_format=" in node.call and not (types[0] and types[1] and types[0].dtype != types[1].dtype):
+        return "it changes the order of dimensions in memory"
+    if "dtype=" in node.call:
+        return "it converts to another dtype"
+    return _REFUSED[known[-1].kind]

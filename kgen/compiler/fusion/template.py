@@ -1,0 +1,34 @@
+"""The interface of a template to fusion, which is handed the device's templates: the compiler imports none."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kgen.compiler.loops.program import Program
+
+
+class Template(Protocol):
+    """One schedule of loop programs on one kind of device."""
+
+    @property
+    def name(self) -> str:
+        """The schedule's name. It stands before the brackets in a plan's name."""
+
+    @property
+    def in_place(self) -> bool:
+        """Whether a kernel may write its result over an operand that it reads at the same elements."""
+
+    @property
+    def biased(self) -> bool:
+        """Whether errors of a column have the same sign in every row, so that a mean over the batch keeps them.
+
+        Moments of such values are computed in float64, in kernels of our own: the library's batch norm adds errors of
+        its own to them.
+        """
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether kernels run along the channels of images, which then lie side by side: convolutions may leave them so."""
+
+    def takes(self, program: Program, /) -> bool:
+        """Whether a kernel of this schedule computes the program, with all that it stores."""

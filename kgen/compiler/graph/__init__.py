@@ -1,0 +1,1 @@
+"""The graph: the forward pass as operators with shapes and dtypes."""

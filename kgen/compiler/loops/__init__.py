@@ -1,0 +1,1 @@
+"""Loop programs: what one kernel computes, as data."""

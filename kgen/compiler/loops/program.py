@@ -1,0 +1,321 @@
+"""Loop programs: the loops of one kernel, as loads, pointwise maps, reductions and stores over axes.
+
+    gelu + softmax of x[row, col]                        level
+    load    x        at row * 8192 + col                 element
+    map     gelu     = gelu(x)                           element
+    reduce  max, sum = online softmax of gelu over col   row
+    map     softmax  = exp(gelu - max) / sum             element
+    store   softmax  at row * 8192 + col
+
+A value is a function of axes. A reduction takes its axes away, so a later map may combine the result with values that
+still vary over them. Views are index expressions (:mod:`kgen.compiler.loops.indices`) and cost nothing. A kernel runs over
+*rows*, the axes that no reduction takes away, and *columns*, those that reductions run over. Without a reduction the
+columns are all axes but the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import sympy
+
+from kgen.compiler.graph.convolutions import Convolution
+from kgen.compiler.graph.dtypes import HALF, is_float
+from kgen.compiler.loops.access import Loop, Place
+from kgen.compiler.loops.indices import Size
+
+
+ELEMENT, ROW = "element", "row"
+
+_INT_MAX = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class Load:
+    """A tensor read for each element or row. ``args`` are values of the program that the offset holds.
+
+    Without a ``tensor``, the offset itself is the value; of dtype bool, whether the mask holds.
+    """
+
+    name: str
+    tensor: str
+    access: Place
+    level: str
+    dtype: str = "float32"
+    fill: str = "0.0f"  #: in C; the value where the mask does not hold
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Map:
+    """``name = expression`` over ``args``, at ``level``."""
+
+    name: str
+    expression: str
+    args: tuple[str, ...]
+    level: str
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """Row values from element values: ``kind`` is a key of :data:`kgen.compiler.operators.table.COMBINES`."""
+
+    names: tuple[str, ...]
+    kind: str
+    args: tuple[str, ...]
+    dtypes: tuple[str, ...] = ("float32",)  #: of each result
+
+    @property
+    def arg(self) -> str:
+        return self.args[0]
+
+
+@dataclass(frozen=True)
+class Store:
+    """A value of dtype ``of`` written to the tensor of that name, whose elements are of ``dtype``.
+
+    With ``into``, that is a buffer of the module, which is updated.
+    """
+
+    tensor: str
+    arg: str
+    level: str
+    access: Place
+    dtype: str = "float32"
+    of: str = "float32"
+    into: str = ""
+
+
+@dataclass(frozen=True)
+class Slide:
+    """One dimension of a window, with the symbols of a position in the input and of a tap.
+
+    ``output`` is the index of one of ``outputs``, ``size`` the input's extent. A mean counts positions from ``counted[0]`` up to
+    ``counted[1]``.
+    """
+
+    position: sympy.Symbol
+    tap: sympy.Symbol
+    output: sympy.Expr
+    outputs: int
+    size: int
+    taps: int
+    stride: int = 1
+    padding: int = 0
+    dilation: int = 1
+    counted: tuple[int, int] = (0, 0)
+
+    @property
+    def span(self) -> int:
+        """Positions from the first to the last tap."""
+        return (self.taps - 1) * self.dilation + 1
+
+    @property
+    def last(self) -> int:
+        """The last position that a tap of an output has: it may lie behind the input."""
+        return (self.outputs - 1) * self.stride - self.padding + self.span - 1
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether every tap of every output counts in a mean."""
+        return -self.padding >= self.counted[0] and self.last < self.counted[1]
+
+
+@dataclass(frozen=True)
+class Window:
+    """``name``: the reduction of ``arg`` over the taps of a window around each element, in loops of one thread.
+
+    ``kind`` is ``sum``, ``mean`` or ``max``. ``body`` computes ``arg`` from the positions and taps of ``slides``, the innermost
+    last; ``args`` are the values that it takes from outside. Positions outside of the tensor count as ``fill``.
+    """
+
+    name: str
+    kind: str
+    arg: str
+    slides: tuple[Slide, ...]
+    body: tuple[Load | Map, ...]
+    args: tuple[str, ...]
+    level: str
+    fill: str
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class Scan:
+    """``name``: the running value of ``args[0]`` along the columns, from the last one back where ``reverse``.
+
+    ``kind`` is a key of :data:`kgen.compiler.operators.scans.SCANS`.
+    """
+
+    name: str
+    kind: str
+    args: tuple[str]
+    reverse: bool
+    level: str
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """The sums that a program begins with: rows of ``x`` times rows of ``weight``, both of ``k`` elements.
+
+    ``name`` is the sums' name in the program. ``weight`` is the right operand: a weight of the module, or a value that
+    each call computes. With ``transposed``, its columns stand for its rows, and with ``turned`` those of ``x``. In a batched contraction, each ``group`` rows
+    of ``x`` have a matrix of ``weight`` to themselves, of ``matrices`` at the captured batch. Else all rows share one.
+
+    Both are of ``dtype``, and the sums of float32. With a ``window``, the sums are a convolution of images ``x``: rows of the program are channels of images, columns pixels.
+    With ``across``, rows are pixels of images, columns channels. Where the sums are pooled, pixels are windows of them. ``before`` computes ``x`` from other tensors, as images by
+    the elements of one.
+    """
+
+    name: str
+    x: str
+    weight: str
+    k: int
+    transposed: bool
+    group: int | None = None
+    matrices: int = 1
+    window: Convolution | None = None
+    turned: bool = False
+    across: bool = False
+    before: Program | None = None
+    dtype: str = "float32"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors that the operands are made of."""
+        return (*(self.before.tensors if self.before else (self.x,)), self.weight)
+
+    def formula(self, n: int) -> str:
+        """The formula of the sums, of ``n`` columns, in terms of matrices."""
+        if self.group is None:
+            return f"y[rows, {n}] = x[rows, {self.k}] . w[{n}, {self.k}]^T"
+        return f"For each of rows / {self.group} matrices, y[{self.group}, {n}] = x[{self.group}, {self.k}] . w[{n}, {self.k}]^T"
+
+
+@dataclass(frozen=True)
+class Program:
+    """The loops of one kernel: ``row_size`` rows of ``col_size`` columns. ``moments_of`` is the value
+    whose moments over the rows end the kernel.
+
+    ``rows`` and ``cols`` count at the captured batch, which rows or columns may follow.
+    """
+
+    rows: int
+    cols: int
+    row_size: Size
+    col_size: Size
+    row_loops: tuple[Loop, ...]
+    col_loops: tuple[Loop, ...]
+    loads: tuple[Load, ...]
+    steps: tuple[Map | Load | Window | Scan | Reduce, ...]  #: a load among them has arguments
+    stores: tuple[Store, ...]
+    moments_of: str | None = None
+    contraction: Contraction | None = None
+    span: int = 0  #: neighbouring columns of a contraction that reductions take together; row values are then theirs
+
+    @property
+    def reductions(self) -> tuple[Reduce, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Reduce))
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Window))
+
+    @property
+    def scans(self) -> tuple[Scan, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Scan))
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The tensors that are read, each once, in the order of the kernel's arguments."""
+        return tuple(dict.fromkeys(load.tensor for load in self.reads))
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The tensors that are read, with those of the contraction."""
+        return (*self.tensors, *(self.contraction.reads if self.contraction else ()))
+
+    @cached_property
+    def reads(self) -> tuple[Load, ...]:
+        """Every load of a tensor: those in front, those whose index holds a value, and those within windows."""
+        inner = [x for s in self.steps for x in (s.body if isinstance(s, Window) else (s,)) if isinstance(x, Load)]
+        before = self.contraction.before.reads if self.contraction and self.contraction.before else ()
+        return tuple(load for load in (*before, *self.loads, *inner) if load.tensor)
+
+    @cached_property
+    def tensor_dtypes(self) -> dict[str, str]:
+        """The dtype of each tensor that is read or written."""
+        return {x.tensor: x.dtype for x in (*self.stores, *self.reads)}
+
+    @cached_property
+    def dtypes(self) -> dict[str, str]:
+        """The dtype of each value."""
+        found = {load.name: load.dtype for load in self.loads}
+        if self.contraction:
+            found[self.contraction.name] = "float32"
+        for step in self.steps:
+            found |= dict(zip(step.names, step.dtypes)) if isinstance(step, Reduce) else {step.name: step.dtype}
+        return found
+
+    @property
+    def plain(self) -> bool:
+        """Whether every load is of a tensor, without a mask and without values in its index."""
+        return all(x.tensor for x in self.loads) and not any(x.access.mask or x.args for x in self.reads)
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether the index of a load holds a value."""
+        return any(x.args for x in self.reads)
+
+    @property
+    def floats(self) -> bool:
+        """Whether every tensor that is read or written is of a floating dtype."""
+        return all(map(is_float, self.tensor_dtypes.values()))
+
+    @property
+    def half(self) -> bool:
+        """Whether a tensor that is read or written is of a half type."""
+        of = self.contraction
+        operands = {of.dtype, *(of.before.tensor_dtypes.values() if of.before else ())} if of else set()
+        return not operands.union(self.tensor_dtypes.values()).isdisjoint(HALF)
+
+    @property
+    def reduces_floats(self) -> bool:
+        """Whether every reduction is one of floating values."""
+        return all(is_float(r.dtypes[0]) for r in self.reductions)
+
+    @property
+    def size(self) -> Size:
+        """The extent that a launcher takes: the number of columns where these follow the batch, else of rows."""
+        return self.row_size if isinstance(self.col_size, int) else self.col_size
+
+    @property
+    def wide(self) -> bool:
+        """Whether the number of a column may not fit an ``int``."""
+        return not isinstance(self.col_size, int) or self.cols > _INT_MAX
+
+    @property
+    def collapses(self) -> bool:
+        """Whether each element is used up at once, in one reduction or several: what is stored are row values."""
+        made = {name for r in self.reductions for name in r.names}
+        for step in self.steps:
+            made |= {step.name} if not isinstance(step, Reduce) and made & set(step.args) else set()
+        return all(s.level == ROW for s in self.stores) and not any(a in made for r in self.reductions for a in r.args)
+
+    @property
+    def strided(self) -> bool:
+        """Whether neighbouring rows lie side by side in what is read, and neighbouring columns do not."""
+        loops = {loop.symbol for loop in (*self.row_loops, *self.col_loops)}
+        full = [load.access.offset for load in self.loads if load.tensor and loops <= load.access.symbols]
+        if not full or not self.row_loops or not self.col_loops:
+            return False
+        row, col = self.row_loops[-1].symbol, self.col_loops[-1].symbol
+        return all(offset.coeff(row) == 1 and offset.coeff(col) != 1 for offset in full)
+
+    def reads_in_place(self, load: Load, store: Store) -> bool:
+        """Whether each element is read exactly where its own result is written, and nowhere else by this load."""
+        same = load.access.offset == store.access.offset and bool(load.tensor) and not load.access.mask
+        return same and load.access.injective

@@ -1,0 +1,1 @@
+"""Lowering: the nodes of a kernel as a loop program."""

@@ -1,0 +1,375 @@
+"""The builder of a loop program: each value that is asked for at an index is one step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Sequence
+
+import sympy
+
+from kgen.compiler.graph.convolutions import Convolution, convolution
+from kgen.compiler.graph.dtypes import DTYPES, is_float
+from kgen.compiler.graph.graph import Node, NotFusable, OpGraph, Operand, Tensor
+from kgen.compiler.graph.source import RESERVED
+from kgen.compiler.loops.access import Within
+from kgen.compiler.loops.indices import Axes, Size
+from kgen.compiler.loops.program import Contraction, Map, Program, Slide
+from kgen.compiler.operators.op import Index, Kind
+from kgen.compiler.operators.pointwise import FUNCTIONS, c_float, literal
+from kgen.compiler.operators.table import COMBINES, OF_ONE, OPS, map_expression
+
+MOST_STEPS = 512  # values of one kernel; no registers hold more
+
+
+@dataclass(frozen=True)
+class Step:
+    """One value while the program is built, before rows and columns are known."""
+
+    kind: str  # load, map, reduce, taps of a window, running values, or the sums of a contraction
+    text: str  # expression, tensor, or kind of reduction
+    args: tuple[str, ...]
+    varies: frozenset[sympy.Symbol]
+    offset: sympy.Expr = sympy.Integer(0)
+    mask: tuple[Within, ...] = ()
+    axes: tuple[sympy.Symbol, ...] = ()
+    dtype: str = "float32"
+    fill: str = "0.0f"
+    part: int = 0  # which result of a reduction
+    slides: tuple[Slide, ...] = ()
+    reverse: bool = False
+
+
+#: A value as a function of an index of its node's input; see :class:`kgen.compiler.operators.op.Lowering`.
+Deferred = Callable[[Index], str]
+
+
+@dataclass
+class _Lowering:
+    """The means of lowering one reduction; implements :class:`kgen.compiler.operators.op.Lowering`."""
+
+    builder: ProgramBuilder
+    node: Node
+    dims: tuple[int, ...]
+    sizes: tuple[Size, ...]
+    two_passes: bool
+
+    @property
+    def count(self) -> str:
+        sizes = [self.sizes[d] for d in self.dims]
+        return c_float(math.prod(sizes)) if all(isinstance(s, int) for s in sizes) else "static_cast<float>(cols)"
+
+    @property
+    def place(self) -> Deferred:
+        """The number of an element among those that are reduced."""
+        sizes = [self.sizes[d] for d in self.dims]
+        stem = f"{self.node.name}_place"
+        return lambda index: self.builder.position(stem, self.builder.axes.flat([index[d] for d in self.dims], sizes), "int64")
+
+    def map(self, expression: str, *values: Deferred, name: str = "") -> Deferred:
+        stem = f"{self.node.name}_{name}" if name else self.node.name
+        return lambda index: self.builder.map(stem, expression, [v(index) for v in values])
+
+    def reduce(self, kind: str, *values: Deferred) -> Deferred | tuple[Deferred, ...]:
+        def part(number: int) -> Deferred:
+            return lambda index: self.builder.reduce(
+                self.node.name, kind, values, self.builder.reduced_index(self.node, index, self.dims, self.sizes), self.dims
+            )[number]
+
+        parts = tuple(part(number) for number in range(len(COMBINES[kind])))
+        return parts if len(parts) > 1 else parts[0]
+
+
+@dataclass
+class ProgramBuilder:
+    """Asks for values at indices, and keeps each as one step."""
+
+    graph: OpGraph
+    inside: frozenset[str]
+    axes: Axes
+    two_passes: bool
+    lower: Callable[[OpGraph, Sequence[str], Sequence[str]], Program]  #: lowers what stands before a contraction
+    same: dict[str, sympy.Expr] = field(default_factory=dict)  # new axes of reductions that other axes stand for
+    places: dict[sympy.Symbol, str] = field(default_factory=dict)  # symbols in indices that stand for steps
+    steps: dict[str, Step] = field(default_factory=dict)
+    known: dict[Step, str] = field(default_factory=dict)
+    asked: dict[tuple[str, Index], str] = field(default_factory=dict)
+    mask: tuple[Within, ...] = ()
+    part: str = ""  # the view that takes a part of the tensor which is loaded next
+    contraction: Contraction | None = None
+    contraction_index: Index = ()
+    last: sympy.Expr = sympy.Integer(0)  # the index of the last dimension of a contraction, or of the value that moments are of
+
+    # Values
+
+    def value(self, name: Operand, index: Index) -> str:
+        """The step that holds the value at the index."""
+        key = (name, index, self.mask)
+        if key not in self.asked:
+            node = self.graph.node(name) if name in self.inside else None
+            self.asked[key] = self._load(name, index) if node is None else self._node(node, index)
+        return self.asked[key]
+
+    def _node(self, node: Node, index: Index) -> str:
+        op = OPS[node.op]
+        handler = {Kind.POINTWISE: self._map, Kind.REDUCTION: self._row, Kind.CONTRACTION: self._contraction, Kind.VIEW: self._view}.get(op.kind)
+        if handler:
+            return handler(node, index)
+        if op.lower is None:
+            raise NotFusable(f"{node.name} has no lowering")
+        return op.lower(self, node, index)
+
+    def tensor(self, name: str, *, written: bool = False) -> Tensor:
+        """The type of a tensor that the kernel reads, or has ``written``; raises :class:`NotFusable` where it cannot."""
+        tensor = self.graph.type(name)
+        if tensor.dtype not in DTYPES:
+            raise NotFusable(f"{name} is of type {tensor.dtype}")
+        if any(tensor.multiples[1:]) and not (written and tensor.batch_inside):
+            raise NotFusable(f"{name} follows the batch in another dimension than the first")
+        return tensor
+
+    def _load(self, name: str, index: Index) -> str:
+        tensor = self.tensor(name)
+        offset = self.axes.flat(index, tensor.sizes())
+        return self._keep(self.part or name, self._loading(name, offset, tensor.dtype))
+
+    def _loading(self, tensor: str, offset: sympy.Expr, dtype: str, mask: tuple[Within, ...] | None = None) -> Step:
+        """The step that loads an element under the mask; a symbol that stands for a value varies as the value does."""
+        mask = self.mask if mask is None else mask
+        symbols = offset.free_symbols.union(*(w.index.free_symbols for w in mask))
+        args = tuple(dict.fromkeys(self.places[s] for s in sorted(symbols, key=str) if s in self.places))
+        varies = frozenset(s for s in symbols if s not in self.places).union(*(self.steps[a].varies for a in args))
+        return Step("load", tensor, args, varies, offset, mask, dtype=dtype, fill=literal(0, dtype))
+
+    def _map(self, node: Node, index: Index) -> str:
+        operands = [self.value(i, self.broadcast(i, node.type, index)) if isinstance(i, str) else i for i in node.inputs]
+        # Numbers become literals; what is left is numbered anew.
+        names = [o for o in operands if isinstance(o, str)]
+        floats = any(is_float(self.steps[n].dtype) for n in names)
+        if not floats and is_float(node.type.dtype) and not any(isinstance(o, float) for o in operands):
+            names[0] = self.map(node.name, "static_cast<float>({0})", names[:1])
+        numbers = iter(range(len(names)))
+        dtype = "float32" if floats or is_float(node.type.dtype) else "int64"
+        spelled = [f"{{{next(numbers)}}}" if isinstance(o, str) else literal(o, dtype) for o in operands]
+        return self.map(node.name, map_expression(node, spelled), names, node.type.dtype)
+
+    # The parts of lowerings of values at other indices
+
+    def within(self, index: sympy.Expr, size: Size) -> tuple[Within, ...]:
+        """The condition that an index lies inside; none where it always does."""
+        low, high = self.axes.bounds(index)
+        below = low < 0
+        above = isinstance(size, int) and (high is None or high >= size)
+        return (Within(index, size, below, above),) if below or above else ()
+
+    def outside(self, index: sympy.Expr, size: Size) -> bool:
+        """Whether an index never lies inside."""
+        low, high = self.axes.bounds(index)
+        return (isinstance(size, int) and low >= size) or (high is not None and high < 0)
+
+    def masked(self, mask: tuple[Within, ...], value: Callable[[], str]) -> str:
+        """A value whose loads are done where the conditions hold."""
+        before, self.mask = self.mask, (*self.mask, *mask)
+        found = value()
+        self.mask = before
+        return found
+
+    def holds(self, mask: tuple[Within, ...]) -> str:
+        """Whether conditions hold, as a value."""
+        return self._keep("within", self._loading("", sympy.Integer(1), "bool", mask))
+
+    def choose(self, node: Node, index: sympy.Expr, size: Size, value: str, other: str) -> str:
+        """One value where an index lies inside, else the other."""
+        if self.outside(index, size):
+            return other
+        mask = self.within(index, size)
+        return self.map(node.name, "{0} ? {1} : {2}", [self.holds(mask), value, other], node.type.dtype) if mask else value
+
+    def filled(self, node: Node, bounds: Sequence[tuple[sympy.Expr, Size]], value: Callable[[], str], number: float | int) -> str:
+        """A value where each index lies inside, else a number."""
+        if any(self.outside(index, size) for index, size in bounds):
+            return self.number(node.name, number, node.type.dtype)
+        mask = tuple(w for index, size in bounds for w in self.within(index, size))
+        found = self.masked(mask, value)
+        step, dtype = self.steps[found], node.type.dtype
+        if step.kind == "load" and step.mask == mask and step.dtype == dtype:
+            return self._keep(node.name, replace(step, fill=literal(number, dtype)))
+        text = f"{{0}} ? {{1}} : {literal(number, dtype)}"
+        return self.map(node.name, text, [self.holds(mask), found], dtype) if mask else found
+
+    def place(self, stem: str, value: str, size: int) -> sympy.Expr:
+        """An integer value as an index below ``size``: what lies outside is the nearest place inside."""
+        inside = f"{{0}} < 0 ? 0 : ({{0}} < {size} ? {{0}} : {size - 1})"
+        symbol = sympy.Symbol(self.map(stem, inside, [value], "int64"), integer=True, nonnegative=True)
+        self.places[symbol] = symbol.name
+        return symbol
+
+    def number(self, stem: str, value: float | int, dtype: str) -> str:
+        """A number as a value."""
+        return self._keep(stem, Step("map", literal(value, dtype), (), frozenset(), dtype=dtype))
+
+    def position(self, stem: str, index: sympy.Expr, dtype: str) -> str:
+        """An index as a value."""
+        return self._keep(stem, self._loading("", index, dtype, ()))
+
+    def _view(self, node: Node, index: Index) -> str:
+        source = self.graph.type(node.inputs[0])
+        before, self.part = self.part, node.name if OPS[node.op].part else self.part
+        found = self.value(node.inputs[0], tuple(OPS[node.op].index(self.axes, source, node, index)))
+        self.part = before
+        return found
+
+    def _row(self, node: Node, index: Index) -> str:
+        source = self.graph.type(node.inputs[0])
+        rank = len(source.shape)
+        dims = tuple(sorted(d % rank for d in node["dims"]))
+        if len(node.type.shape) != rank:  # reduced dimensions are dropped: they stand as 0
+            rest = iter(index)
+            index = tuple(sympy.Integer(0) if d in dims else next(rest) for d in range(rank))
+        ctx = _Lowering(self, node, dims, source.sizes(), self.two_passes)
+
+        def operand(name: Operand) -> Deferred:
+            return lambda at: self.value(name, self.broadcast(name, source, at))
+
+        return OPS[node.op].lower(ctx, node, *map(operand, node.inputs))(index)
+
+    def _contraction(self, node: Node, index: Index) -> str:
+        """A contraction of rows with a matrix, or a batch of them, and its bias as a map behind it."""
+        if not self.places.keys().isdisjoint(index):
+            raise NotFusable(f"the result of {node.name} is read at places that are values")
+        x, weight, *bias = node.inputs
+        rows, matrix = self.tensor(x), self.tensor(weight)
+        if len(rows.shape) < 2 or len(matrix.shape) < 2 or not rows.numel or not matrix.numel:
+            raise NotFusable(f"{node.name} is no contraction of rows with a matrix")
+        if rows.dtype != matrix.dtype:
+            raise NotFusable(f"{node.name} has operands of two dtypes")
+        window = convolution(self.graph, node)
+        if window and self.contraction_index not in ((), index):
+            raise NotFusable("a kernel reads the sums of a convolution at one place")
+        batched = len(matrix.shape) > 2 and not window
+        if batched and rows.sizes()[:-2] != matrix.sizes()[:-2]:
+            raise NotFusable(f"{node.name} has other matrices than batches of rows")
+        if not batched and matrix.batched:
+            raise NotFusable(f"{node.name} has a matrix that follows the batch")
+        if window and not self.graph.is_weight(weight):
+            raise NotFusable(f"the kernel of {node.name} is no weight")
+        (x, turned), (weight, other) = ((name, False) if window else self._turned(name) for name in (x, weight))
+        before = self._before(x, window) if window and x in self.inside else None
+        if weight in self.inside or (x in self.inside and before is None):
+            raise NotFusable(f"an operand of {node.name} is made in the same kernel")
+        self.contraction_index, self.last = index, sympy.Add(*index[2:]) if window else index[-1]
+        self.contraction = Contraction(
+            f"{node.name}_sum",
+            x,
+            weight,
+            window.taps * window.channels_in if window else rows.shape[-1],
+            transposed=(node.op != "linear") != other,
+            group=rows.shape[-2] if batched else None,
+            matrices=matrix.numel // (matrix.shape[-1] * matrix.shape[-2]),
+            window=window,
+            turned=turned,
+            before=before,
+            dtype=rows.dtype,
+        )
+        varies = frozenset().union(*(i.free_symbols for i in index))
+        found = self._keep(self.contraction.name, Step("sums", node.name, (), varies, self.axes.flat(index, node.type.sizes())))
+        for value in bias:
+            at = (index[1],) if window else self.broadcast(value, node.type, index)
+            found = self.map(node.name, "{0} + {1}", [found, self.value(value, at)])
+        return found
+
+    def _before(self, x: str, window: Convolution) -> Program | None:
+        """The pointwise program that makes the images of a convolution; ``None`` where they are made otherwise."""
+        names, waiting = set(), [x]
+        while waiting:
+            name = waiting.pop()
+            if name in self.inside and name not in names:
+                names.add(name)
+                waiting += self.graph.node(name).values
+        found = self.lower(self.graph, [n.name for n in self.graph.nodes if n.name in names], [x])
+        pointwise = all(isinstance(step, Map) for step in found.steps) and not found.contraction and found.plain and found.floats
+        return found if pointwise and found.cols == window.groups * window.channels_in * window.pixels_in else None
+
+    def _turned(self, name: str) -> tuple[str, bool]:
+        """An operand of a contraction, and whether the kernel reads it through a transpose of its last two dimensions."""
+        node = self.graph.node(name) if name in self.inside else None
+        if node is None or node.op != "permute":
+            return name, False
+        order = node["dims"]
+        swapped = order == (*range(len(order) - 2), len(order) - 1, len(order) - 2)
+        return (node.values[0], True) if swapped else (name, False)
+
+    # The parts of lowerings
+
+    def map(self, stem: str, expression: str, args: Sequence[str], dtype: str = "float32") -> str:
+        """A pointwise map over values; a value's own name where it changes nothing."""
+        if expression == "{0}":
+            return args[0]
+        varies = frozenset().union(*(self.steps[a].varies for a in args))
+        return self._keep(stem, Step("map", expression, tuple(args), varies, dtype=dtype))
+
+    def reduced_index(self, node: Node, index: Index, dims: tuple[int, ...], sizes: tuple[Size, ...]) -> Index:
+        """The index with the reduced dimensions running: over the axes that they run over already, or over new ones."""
+        found = list(index)
+        others = frozenset().union(*(i.free_symbols for d, i in enumerate(index) if d not in dims))
+        for d in dims:
+            covered = self.axes.covers(index[d], sizes[d])
+            if covered is None or others & set(covered):
+                found[d] = self.new_axis(f"{node.inputs[0]}.{d}", sizes[d], others)
+        return tuple(found)
+
+    def new_axis(self, name: str, size: Size, others: frozenset[sympy.Symbol] = frozenset()) -> sympy.Expr:
+        """An index over so many elements: over axes that are known to read the same ones, or over a new one."""
+        known = self.same.get(name)
+        if known is not None and self.axes.covers(known, size) and not known.free_symbols & others:
+            return known
+        return self.axes.index(name, size)
+
+    def reduce(self, stem: str, kind: str, values: Sequence[Deferred], index: Index, dims: tuple[int, ...]) -> tuple[str, ...]:
+        """The results of a reduction of the values over the axes that the index has in ``dims``."""
+        over = frozenset().union(*(index[d].free_symbols for d in dims))
+        args = tuple(value(index) for value in values)
+        if not over:
+            return tuple(self.map(f"{stem}_{part}", text, args[:1]) for part, text in zip(COMBINES[kind], OF_ONE.get(kind, ("{0}",))))
+        varies = frozenset().union(*(self.steps[a].varies for a in args))
+        step = Step("reduce", kind, args, varies - over, axes=tuple(sorted(over, key=str)), dtype=self.steps[args[0]].dtype)
+        if not over <= varies:
+            raise NotFusable(f"{stem} reduces values that are the same along a reduced axis")
+        return tuple(self._keep(f"{stem}_{part}", self.part_of(step, number)) for number, part in enumerate(COMBINES[kind]))
+
+    def part_of(self, step: Step, number: int) -> Step:
+        """One result of a reduction, of which ``step`` is another."""
+        dtype = "int64" if COMBINES[step.text][number] == "at" else self.steps[step.args[0]].dtype
+        return replace(step, part=number, dtype=dtype)
+
+    def broadcast(self, name: Operand, to: Tensor, index: Index) -> Index:
+        """The index at which an operand is read that is broadcast to a shape."""
+        if not isinstance(name, str):
+            return ()
+        sizes = self.graph.type(name).sizes()
+        behind = index[len(index) - len(sizes) :] if sizes else ()
+        if len(sizes) > len(index):
+            raise NotFusable(f"{name} has more dimensions than the result")
+        return tuple(sympy.Integer(0) if size == 1 else i for size, i in zip(sizes, behind))
+
+    def step(self, stem: str, *fields: Any, **more: Any) -> str:
+        """A further step, under a name that begins so."""
+        return self._keep(stem, Step(*fields, **more))
+
+    def floats(self, node: Node, arg: str) -> str:
+        """The value; raises :class:`NotFusable` where it is not of a floating dtype."""
+        if not is_float(self.steps[arg].dtype):
+            raise NotFusable(f"{node.name} takes values of type {self.steps[arg].dtype}")
+        return arg
+
+    def _keep(self, stem: str, step: Step) -> str:
+        if step not in self.known:
+            if len(self.steps) == MOST_STEPS:
+                raise NotFusable(f"it has more than {MOST_STEPS} values")
+            name, count = stem, 1
+            while name in self.steps or name in RESERVED or name in FUNCTIONS:
+                count += 1
+                name = f"{stem}_{count}"
+            self.steps[name] = step
+            self.known[step] = name
+        return self.known[step]

@@ -1,0 +1,169 @@
+"""Lowering: some nodes of a graph as one loop program.
+
+:func:`lower` asks for each output at the indices of its axes. A node asks for its operands at the indices that it needs
+them at, down to tensors from outside, which are loaded. A value that is asked for twice is computed once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Iterable, Iterator, Sequence
+
+import sympy
+
+from kgen.compiler.graph.graph import NotFusable, OpGraph, Tensor
+from kgen.compiler.loops.access import MOST_PARTS
+from kgen.compiler.loops.indices import Axes
+from kgen.compiler.loops.program import Program
+from kgen.compiler.lower.builder import ProgramBuilder
+from kgen.compiler.lower.layout import Layout, Output
+from kgen.compiler.operators.op import Index, Kind
+from kgen.compiler.operators.table import OPS
+
+
+MOST_NODES = 128  # nodes of one kernel; a loop that forward unrolls has more
+
+
+def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False) -> Program:
+    """The program of these nodes, which stores ``outputs``. Raises :class:`NotFusable` where they make no kernel.
+
+    ``two_passes`` takes softmax's maximum and sum in two passes over the row instead of one online.
+    """
+    if len(names) > MOST_NODES:
+        raise NotFusable(f"it has more than {MOST_NODES} operators")
+    splits: dict[str, tuple[int, ...]] = {}
+    same: dict[str, sympy.Expr] = {}
+    parts: _Parts | None = None
+    while True:
+        builder, found, moments_of = _build(graph, names, outputs, splits, same, parts, two_passes)
+        wanted = builder.axes.wanted_splits(_indices(builder, found))
+        new = {name: inner for name, inner in wanted.items() if name not in splits}
+        alike = {} if new else {name: index for name, index in _alike(builder, found).items() if name not in same}
+        splits |= new
+        same |= alike
+        if not new and not alike:
+            if parts or moments_of or (parts := _parts(builder)) is None:
+                return Layout(builder, found, moments_of).program()
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """An axis that is stored in parts of ``size`` elements, each computed without masks along it."""
+
+    symbol: sympy.Symbol
+    count: int
+    size: int
+
+    def of(self, builder: ProgramBuilder, index: Index) -> Iterator[Index]:
+        """The index in each part; the index itself where it does not run along the axis."""
+        if not any(i.has(self.symbol) for i in index):
+            yield index
+            return
+        inside = builder.axes.index(f"{self.symbol.name}_part", self.size) if self.size > 1 else 0
+        for number in range(self.count):
+            yield tuple(i.subs(self.symbol, number * self.size + inside) for i in index)
+
+
+def _parts(builder: ProgramBuilder) -> _Parts | None:
+    """The equal parts of an axis between which the masks of a pointwise kernel change, as in a concatenation of two halves.
+
+    Where each part has statements of its own, none has a mask, and loads of neighbours are vectors.
+    """
+    if builder.contraction or any(step.kind not in ("load", "map") for step in builder.steps.values()):
+        return None
+    changes: dict[sympy.Symbol, set[sympy.Expr]] = {}
+    for within in dict.fromkeys(w for step in builder.steps.values() for w in step.mask):
+        for symbol in within.index.free_symbols:
+            start = symbol - within.index
+            ends = {start} if within.below else set()
+            changes.setdefault(symbol, set()).update(ends | ({start + within.size} if within.above else set()))
+    for symbol, at in changes.items():
+        extent = builder.axes.extents.get(symbol)
+        for count in range(2, MOST_PARTS + 1) if isinstance(extent, int) else ():
+            size, rest = divmod(extent, count)
+            if not rest and all(end.is_Integer and end % size == 0 for end in at):
+                return _Parts(symbol, count, size)
+    return None
+
+
+def _alike(builder: ProgramBuilder, outputs: Sequence[Output]) -> dict[str, sympy.Expr]:
+    """Axes along which a tensor, or a contraction's sums, are read as along older axes, by name, with the index of these.
+
+    A mean and what it is subtracted from then share their read of the row. Axes of one value, as those of an outer
+    product, stay apart.
+    """
+    axes = builder.axes
+    age = {symbol: number for number, symbol in enumerate(axes.extents)}
+    loads = [s for s in builder.steps.values() if s.kind in ("load", "sums") and s.text and not s.args]
+    found: dict[str, sympy.Expr] = {}
+    together = {step.varies for step in builder.steps.values()}
+    together |= {frozenset().union(*(i.free_symbols for i in output.index)) for output in outputs}
+    places = [(load, load.offset.free_symbols) for load in loads]
+    for older, shared in places:
+        for newer, symbols in places:
+            if newer.text == older.text and not symbols <= shared and newer.mask == older.mask:
+                for symbol, index in (axes.matched(older.offset, newer.offset) or {}).items():
+                    apart = any(symbol in axes_of and axes_of & index.free_symbols for axes_of in together)
+                    if not apart and all(age[s] < age[symbol] for s in index.free_symbols):
+                        found.setdefault(symbol.name, index)
+    return found
+
+
+def _indices(builder: ProgramBuilder, outputs: Sequence[Output]) -> Iterable[sympy.Expr]:
+    for step in builder.steps.values():
+        yield step.offset
+        yield from (w.index for w in step.mask)
+        yield from (s.output for s in step.slides)
+    for output in outputs:
+        yield from output.index
+
+
+def _build(
+    graph: OpGraph,
+    names: Sequence[str],
+    outputs: Sequence[str],
+    splits: dict[str, tuple[int, ...]],
+    same: dict[str, sympy.Expr],
+    parts: _Parts | None,
+    two_passes: bool,
+) -> tuple[ProgramBuilder, list[Output], str | None]:
+    """Every output, asked for at the indices of its axes; and the value that moments are taken of."""
+    nodes = [graph.node(n) for n in names]
+    moments = [n for n in nodes if OPS[n.op].kind is Kind.MOMENTS]
+    contractions = [n for n in nodes if OPS[n.op].kind is Kind.CONTRACTION]
+    if len(contractions) > 1 or len(moments) > 1:
+        raise NotFusable("a kernel has one contraction, and one result of moments over the batch")
+    if moments and any(moments[0].name in n.values for n in nodes):
+        raise NotFusable("moments over the batch end a kernel")
+    if any(graph.type(v).numel == 0 for n in nodes for v in (n.name, *n.values) if n.type is not None):
+        raise NotFusable("the tensors are empty")
+    builder = ProgramBuilder(graph, frozenset(names), Axes(splits), two_passes, lower, same)
+    found: list[Output] = []
+    moments_of = None
+    if moments:
+        source = moments[0].inputs[0]
+        index = _own_index(builder, graph.type(source))
+        moments_of, builder.last = builder.value(source, index), index[-1]
+    # The largest output has the axes. The sums of a contraction have those of the reduction that reads them.
+    largest_first = 1 if contractions and any(OPS[n.op].kind is Kind.REDUCTION for n in nodes) else -1
+    for name in sorted((o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS), key=lambda o: largest_first * graph.type(o).numel):
+        whole = _stored_index(builder, name, builder.tensor(name, written=True))
+        found += (Output(name, builder.value(name, index), index) for index in (parts.of(builder, whole) if parts else (whole,)))
+    if builder.contraction and not found and not moments:
+        raise NotFusable("a contraction stores its sums, or values computed from them")
+    return builder, found, moments_of
+
+
+def _own_index(builder: ProgramBuilder, tensor: Tensor) -> Index:
+    """An index of axes of its own for each dimension; tensors of one shape share them."""
+    stem = "x".join(str(s) for s in tensor.sizes())
+    return tuple(builder.new_axis(f"{stem}.{d}", size) for d, size in enumerate(tensor.sizes()))
+
+
+def _stored_index(builder: ProgramBuilder, name: str, tensor: Tensor) -> Index:
+    """Where the tensor, or an operand of its shape, was asked for already, if that covers it; else axes of its own."""
+    alike = {name, *(v for v in builder.graph.node(name).values if builder.graph.type(v).sizes() == tensor.sizes())}
+    for asked, index, mask in builder.asked:
+        if asked in alike and not mask and all(builder.axes.covers(i, size) is not None for i, size in zip(index, tensor.sizes())):
+            return index
+    return _own_index(builder, tensor)

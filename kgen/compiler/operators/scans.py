@@ -1,0 +1,33 @@
+"""Scans: running sums and products along one dimension, from either end."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from kgen.compiler.graph.graph import Node, NotFusable
+from kgen.compiler.operators.op import Builder, Captured, Index
+
+#: How scans combine values: the C expression of ``{0}`` so far and a further ``{1}``, and the value before the first.
+SCANS = {"sum": ("{0} + {1}", "0"), "prod": ("{0} * {1}", "1")}
+
+
+def along(call: Captured) -> dict[str, Any] | None:
+    """The dimension of a scan, which does not follow the batch."""
+    shape = call.shape("self")
+    dim = call.arguments["dim"] % max(len(shape), 1)
+    return {"dim": dim} if shape and call.type is not None and not call.type.multiples[dim] else None
+
+
+def scan(kind: str) -> Callable[[Builder, Node, Index], str]:
+    """The lowering of a scan: of its operand at the same index, in reverse where the index runs backwards."""
+
+    def lower(b: Builder, node: Node, index: Index) -> str:
+        size, at = node.type.shape[node["dim"]], index[node["dim"]]
+        forward = b.axes.covers(at, size)
+        axes = forward or b.axes.covers(size - 1 - at, size) or ()
+        arg = b.floats(node, b.value(node.inputs[0], index))
+        if not axes or not set(axes) <= b.steps[arg].varies:
+            raise NotFusable(f"{node.name} runs along no axis of its operand")
+        return b.step(node.name, "running", kind, (arg,), b.steps[arg].varies, axes=tuple(axes), reverse=forward is None)
+
+    return lower

@@ -1,0 +1,452 @@
+"""The table of operators: one entry for each operator that kgen knows, of one of the kinds in :class:`Kind`.
+
+An operator without an entry is decomposed, or stays a library call. Pointwise entries are in
+:mod:`kgen.compiler.operators.pointwise`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any, Callable, Mapping
+
+from kgen.compiler.graph import convolutions
+from kgen.compiler.graph.dtypes import DTYPES, is_float, value_type
+from kgen.compiler.graph.graph import Literal, Node, Operand, Ref, refs
+from kgen.compiler.operators import gathers as indexed, scans, views, windows
+from kgen.compiler.operators.op import Captured, Kind, Lowering, Op, entry
+from kgen.compiler.operators.pointwise import MORE_POINTWISE, POINTWISE, c_float, literal
+
+#: How reductions combine values, with the names of their results.
+COMBINES: dict[str, tuple[str, ...]] = {
+    "sum": ("sum",),
+    "product": ("product",),
+    "max": ("max",),
+    "min": ("min",),
+    "argmax": ("max", "at"),  # of values and their places: the first place of the largest, or of NaN
+    "argmin": ("min", "at"),
+    "moments": ("count", "mean", "squares"),  # squares: the sum of squared deviations from the mean
+    "max_finite": ("max",),  # starts at the lowest float and ignores NaN: softmax subtracts it
+    "softmax": ("max", "sum"),  # the running maximum and the sum of exponentials below it
+}
+
+#: The results of a reduction of one element, as expressions of it; sums, maxima and minima are the element itself.
+OF_ONE = {"argmax": ("{0}", "0"), "argmin": ("{0}", "0"), "moments": ("1.0f", "{0}", "0.0f"), "softmax": ("{0}", "EXPBELOW({0} - finite_max({0}))")}
+
+
+# Reductions: each lowers itself into maps over elements, reductions along the row, and maps over rows.
+
+
+def _stable_sum(b: Lowering, x: Any) -> tuple[Any, Any, Any]:
+    """The row's maximum and the sum of exponentials below it, in one online pass or in two; of two, the exponentials."""
+    if b.two_passes:
+        m = b.reduce("max_finite", x)
+        e = b.map("EXPBELOW({0} - {1})", x, b.map("finite_max({0})", m, name="shift"), name="exp")
+        return m, b.reduce("sum", e), e
+    return *b.reduce("softmax", x), None
+
+
+def _softmax(b: Lowering, node: Node, x: Any) -> Any:
+    m, s, e = _stable_sum(b, x)
+    factor = b.map("softmax_factor({0}, {1})", m, s, name="factor")
+    if e is not None:
+        return b.map("{0} * {1}", e, factor)
+    return b.map("EXPBELOW({0} - {1}) * {2}", x, b.map("finite_max({0})", m, name="shift"), factor)
+
+
+def _log_softmax(b: Lowering, node: Node, x: Any) -> Any:
+    m, s, _ = _stable_sum(b, x)
+    return b.map("({0} - {1}) - {2}", x, m, b.map("log_sum({0}, {1})", m, s, name="log"))
+
+
+def _logsumexp(b: Lowering, node: Node, x: Any) -> Any:
+    m, s, _ = _stable_sum(b, x)
+    return b.map("finite_max({0}) + LOG({1})", m, s)
+
+
+def _reduce(kind: str, after: str = "{0}", before: str = "{0}") -> Callable[..., Any]:
+    def lower(b: Lowering, node: Node, x: Any) -> Any:
+        r = b.reduce(kind, x if before == "{0}" else b.map(before, x, name="term"))
+        return r if after == "{0}" else b.map(after.replace("{count}", b.count), r)
+
+    return lower
+
+
+def _moments(b: Lowering, x: Any) -> tuple[Any, Any]:
+    """The mean, and the sum of squared deviations from it: in one pass, or in two."""
+    if not b.two_passes:
+        return b.reduce("moments", x)[1:]
+    mean = b.map(f"{{0}} / {b.count}", b.reduce("sum", x), name="mean")
+    centred = b.map("{0} - {1}", x, mean, name="centred")
+    return mean, b.reduce("sum", b.map("{0} * {0}", centred, name="square"))
+
+
+def _mean(b: Lowering, node: Node, total: Any) -> Any:
+    """The total over the number of elements, less the correction."""
+    count = f"({b.count} - {c_float(node['correction'])})" if node["correction"] else b.count
+    return b.map(f"{{0}} / {count}", total)
+
+
+def _variance(b: Lowering, node: Node, x: Any) -> Any:
+    return _mean(b, node, _moments(b, x)[1])
+
+
+def _extreme_at(kind: str) -> Callable[..., Any]:
+    return lambda b, node, x: b.reduce(kind, x, b.place)[1]
+
+
+def _layer_norm(b: Lowering, node: Node, x: Any, *affine: Any) -> Any:
+    mean, squares = _moments(b, x)
+    variance = b.map(f"{{0}} / {b.count}", squares, name="variance")
+    deviation = b.map(f"1.0f / SQRT({{0}} + {c_float(node['eps'])})", variance, name="inverse_deviation")
+    y = b.map("({0} - {1}) * {2}", x, mean, deviation)
+    for expression, value in zip(("{0} * {1}", "{0} + {1}"), affine):
+        y = b.map(expression, y, value)
+    return y
+
+
+def _rms_norm(b: Lowering, node: Node, x: Any, *weight: Any) -> Any:
+    square = b.map("{0} * {0}", x, name="square")
+    mean = b.map(f"{{0}} / {b.count}", b.reduce("sum", square), name="mean_square")
+    root = b.map(f"1.0f / SQRT({{0}} + {c_float(node['eps'])})", mean, name="inverse_root")
+    y = b.map("{0} * {1}", x, root)
+    return b.map("{0} * {1}", y, weight[0]) if weight else y
+
+
+def _reduced(call: Captured) -> dict[str, Any] | None:
+    """The dimensions that a reduction takes away; all of them where it names none."""
+    rank = len(call.shape("self"))
+    dim = call.arguments.get("dim")
+    dims = range(rank) if dim is None or dim == () else dim if isinstance(dim, tuple) else (dim,)
+    if not rank or not all(isinstance(d, int) for d in dims):
+        return None
+    return {"dims": tuple(sorted({d % rank for d in dims})), "keepdim": bool(call.arguments.get("keepdim", False))}
+
+
+def _corrected(call: Captured) -> dict[str, Any] | None:
+    """The dimensions of a variance, and what is taken from the count: 1 where the call does not say."""
+    correction, found = call.arguments.get("correction"), _reduced(call)
+    return found and {**found, "correction": 1 if correction is None else correction}
+
+
+def _kept(call: Captured) -> dict[str, Any] | None:
+    """The dimensions that a reduction runs over, where its result has the operand's shape."""
+    found = _reduced(call)
+    return {**found, "keepdim": True} if found else None
+
+
+def _normalized(call: Captured) -> dict[str, Any] | None:
+    eps = call.arguments.get("eps")
+    shape = call.arguments.get("normalized_shape")
+    if not isinstance(eps, float) or not isinstance(shape, tuple):
+        return None
+    rank = len(call.shape("input"))
+    return {"dims": tuple(range(rank - len(shape), rank)), "keepdim": True, "eps": eps}
+
+
+def _no_dtype(call: Captured) -> bool:
+    return call.arguments.get("dtype") is None
+
+
+def _affine_in_order(call: Captured) -> bool:
+    """A bias without a weight would be taken for the weight."""
+    return call.arguments.get("bias") is None or call.arguments.get("weight") is not None
+
+
+_reduction = partial(entry, Kind.REDUCTION, read=_reduced)
+REDUCTIONS = (
+    _reduction("softmax", "softmax.int _softmax.default", lower=_softmax, read=_kept, accept=_no_dtype, flops=10),
+    _reduction("log_softmax", "log_softmax.int _log_softmax.default", lower=_log_softmax, read=_kept, accept=_no_dtype, flops=10),
+    _reduction("logsumexp", "logsumexp.default", lower=_logsumexp, flops=10),
+    _reduction("sum", "sum.dim_IntList sum.default", lower=_reduce("sum"), accept=_no_dtype),
+    _reduction("mean", "mean.dim mean.default", lower=_reduce("sum", "{0} / {count}"), accept=_no_dtype),
+    _reduction("mean_pool", windows.ADAPTIVE, lower=_reduce("sum", "{0} / {count}"), read=windows.over_all, accept=windows.is_mean),
+    _reduction("amax", "amax.default", lower=_reduce("max")),
+    _reduction("amin", "amin.default", lower=_reduce("min")),
+    _reduction("prod", "prod.dim_int prod.default", lower=_reduce("product"), accept=_no_dtype),
+    _reduction("argmax", "argmax.default", lower=_extreme_at("argmax"), integers="places"),
+    _reduction("argmin", "argmin.default", lower=_extreme_at("argmin"), integers="places"),
+    _reduction("variance", "var.correction", lower=_variance, read=_corrected),
+    _reduction("unbiased_variance", "", lower=_variance),
+    _reduction("moments_mean", "", lower=lambda b, node, x: _moments(b, x)[0]),
+    _reduction("corrected_mean", "", lower=lambda b, node, x: _mean(b, node, b.reduce("sum", x))),
+    _reduction("softmax_max", "", lower=lambda b, node, x: _stable_sum(b, x)[0]),
+    _reduction("softmax_sum", "", lower=lambda b, node, x: _stable_sum(b, x)[1]),
+    _reduction("norm", "linalg_vector_norm.default", lower=_reduce("sum", "SQRT({0})", "{0} * {0}"),
+         accept=lambda c: c.arguments.get("ord", 2) == 2 and _no_dtype(c)),
+    _reduction("layer_norm", "layer_norm.default", lower=_layer_norm, read=_normalized, operands="input weight bias",
+         accept=_affine_in_order, flops=8),
+    _reduction("rms_norm", "rms_norm.default", lower=_rms_norm, read=_normalized, operands="input weight", flops=6),
+)  # fmt: skip
+
+
+def _permuted(call: Captured) -> dict[str, Any] | None:
+    """The operand's dimension that each dimension of the result is."""
+    rank = len(call.shape("self"))
+    order = list(range(rank))
+    if "dims" in call.arguments:
+        order = [d % rank for d in call.arguments["dims"]]
+    elif rank > 1:
+        a, b = (call.arguments.get(name, default) for name, default in (("dim0", -2), ("dim1", -1)))
+        order[a % rank], order[b % rank] = order[b % rank], order[a % rank]
+    return {"dims": tuple(order)}
+
+
+def _fixed(call: Captured, *dims: int) -> tuple[int, ...] | None:
+    """The dimensions of the operand, counted from the first; ``None`` where one of them follows the batch."""
+    multiples = call.types[call.arguments["self"].name].multiples
+    found = tuple(d % len(multiples) for d in dims) if multiples else ()
+    return found if found and not any(multiples[d] for d in found) else None
+
+
+def _sliced(call: Captured) -> dict[str, Any] | None:
+    """Where a slice starts."""
+    dims, start, step = _fixed(call, call.arguments.get("dim", 0)), call.arguments.get("start") or 0, call.arguments.get("step", 1)
+    if not dims or not isinstance(start, int) or not isinstance(step, int):
+        return None
+    size = call.shape("self")[dims[0]]
+    return {"dim": dims[0], "start": min(start + size if start < 0 else start, size), "step": step}
+
+
+def _selected(call: Captured) -> dict[str, Any] | None:
+    dims, at = _fixed(call, call.arguments["dim"]), call.arguments["index"]
+    return {"dim": dims[0], "at": at % call.shape("self")[dims[0]]} if dims and isinstance(at, int) else None
+
+
+def _flipped(call: Captured) -> dict[str, Any] | None:
+    dims = _fixed(call, *call.arguments["dims"])
+    return dims and {"dims": tuple(sorted(dims))}
+
+
+def _rolled(call: Captured) -> dict[str, Any] | None:
+    dims, shifts = _fixed(call, *call.arguments["dims"]), call.arguments["shifts"]
+    fits = dims and len(dims) == len(shifts) == len(set(dims)) and all(isinstance(s, int) for s in shifts)
+    return {"dims": dims, "shifts": tuple(shifts)} if fits else None
+
+
+def _repeated(call: Captured) -> dict[str, Any] | None:
+    """A dimension that follows the batch is not repeated."""
+    repeats, rank = call.arguments["repeats"], len(call.shape("self"))
+    if not all(isinstance(r, int) for r in repeats):
+        return None
+    more = [d for d, r in enumerate(repeats[len(repeats) - rank :]) if r != 1]
+    return {} if not more or _fixed(call, *more) else None
+
+
+def _diagonal(call: Captured) -> dict[str, Any] | None:
+    given = call.arguments
+    dims = _fixed(call, given.get("dim1", 0), given.get("dim2", 1))
+    return dims and {"dims": dims, "offset": given.get("offset", 0)}
+
+
+def _unfolded(call: Captured) -> dict[str, Any] | None:
+    dims = _fixed(call, call.arguments["dimension"])
+    return dims and {"dim": dims[0], "step": call.arguments["step"]}
+
+
+_view = partial(entry, Kind.VIEW)
+#: A rewrite drops those that return their operand as it is.
+VIEWS = (
+    _view("view", "view.default reshape.default _unsafe_view.default flatten.using_ints unflatten.int squeeze.default "
+          "squeeze.dim squeeze.dims unsqueeze.default", index=views.reshape),
+    _view("permute", "permute.default transpose.int t.default numpy_T.default mT.default swapaxes.default "
+          "swapdims.default", index=views.permute, read=_permuted),
+    _view("expand", "expand.default expand_as.default", index=views.expand),
+    _view("slice", "slice.Tensor", index=views.cut, read=_sliced, part=True),
+    _view("select", "select.int", index=views.select, read=_selected, part=True),
+    _view("diagonal", "diagonal.default", index=views.diagonal, read=_diagonal),
+    _view("unfold", "unfold.default", index=views.unfold, read=_unfolded),
+)  # fmt: skip
+
+
+WINDOWS = tuple(Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read) for name, targets, operands, lower, read in windows.TABLE)
+
+SCANS = tuple(
+    entry(Kind.SCAN, name, f"{name}.default", lower=scans.scan(kind), read=scans.along, accept=_no_dtype)
+    for name, kind in (("cumsum", "sum"), ("cumprod", "prod"))
+)
+
+_indexed, _constant = partial(entry, Kind.INDEXED), partial(entry, Kind.CONSTANT, operands="")
+INDEXED = (
+    _indexed("cat", "cat.default concat.default concatenate.default stack.default", "tensors", lower=indexed.concatenate, read=indexed.concatenated),
+    _indexed("pad", "constant_pad_nd.default", "self", lower=indexed.pad, read=indexed.padded),
+    _indexed("flip", "flip.default", "self", lower=indexed.flip, read=_flipped),
+    _indexed("roll", "roll.default", "self", lower=indexed.roll, read=_rolled),
+    _indexed("repeat", "repeat.default", "self", lower=indexed.repeat, read=_repeated),
+    _indexed("gather", "gather.default", "self index", lower=indexed.gather, read=indexed.gathered),
+    _indexed("index_select", "index_select.default", "self index", lower=indexed.gather, read=indexed.gathered),
+    _indexed("embedding", "embedding.default", "weight indices", lower=indexed.embed, read=indexed.embedded),
+    _indexed("index", "index.Tensor", "self indices", lower=indexed.index_tensor, read=indexed.indexed),
+    _indexed("overwrite", "slice_scatter.default select_scatter.default", "self src", lower=indexed.overwrite, read=indexed.overwritten),
+    _constant("full", "full.default fill.Scalar fill.Tensor full_like.default zeros.default zeros_like.default ones.default ones_like.default "
+              "scalar_tensor.default new_zeros.default new_ones.default new_full.default empty_permuted.default", lower=indexed.fill, read=indexed.filled, library=indexed.full_call),
+    _constant("arange", "arange.default arange.start arange.start_step", lower=indexed.count, read=indexed.counted),
+    _constant("linspace", "linspace.default", lower=indexed.space, read=indexed.evenly_spaced),
+    _constant("eye", "eye.default eye.m", lower=indexed.identity_matrix),
+)  # fmt: skip
+
+
+def _given(call: Captured, *roles: str) -> tuple[str, ...]:
+    """The arguments among these that are tensors."""
+    return tuple(r for r in roles if isinstance(call.arguments.get(r), Ref))
+
+
+def _batch_norm(call: Captured) -> dict[str, Any] | None:
+    roles = _given(call, "input", "weight", "bias", "running_mean", "running_var")
+    momentum, training = call.arguments.get("momentum"), bool(call.arguments.get("training"))
+    found = {"roles": roles, "training": training, "momentum": momentum, "eps": call.arguments["eps"]}
+    return found if isinstance(momentum, float) else None
+
+
+def _batch_norm_call(attrs: Mapping[str, Any]) -> str:
+    """The call that refuses a batch of one in train mode, as the module does; the ATen operator does not."""
+    at = {role: f"{{{number}}}" for number, role in enumerate(attrs["roles"])}
+    tensors = ", ".join(at.get(r, "None") for r in ("input", "running_mean", "running_var", "weight", "bias"))
+    return f"F.batch_norm({tensors}, {attrs['training']}, {attrs['momentum']!r}, {attrs['eps']!r})"
+
+
+def _group_norm(call: Captured) -> dict[str, Any] | None:
+    groups, eps = call.arguments["num_groups"], call.arguments.get("eps", 1e-5)
+    found = {"roles": _given(call, "input", "weight", "bias"), "groups": groups, "eps": eps}
+    return found if isinstance(groups, int) and call.type and len(call.type.shape) > 1 else None
+
+
+def _keeps_order(call: Captured) -> bool:
+    """Accept copies whose elements lie in the order of their dimensions."""
+    form = call.arguments.get("memory_format")
+    return form is None or getattr(form, "text", "") in ("torch.contiguous_format", "torch.preserve_format")
+
+
+_contraction, _identity = partial(entry, Kind.CONTRACTION), partial(entry, Kind.IDENTITY)
+_norm = partial(entry, Kind.BATCH_NORM)
+OTHERS = (
+    _contraction("linear", "linear.default", "input weight bias"),
+    _contraction("addmm", "addmm.default", "mat1 mat2 self",
+                 accept=lambda c: c.arguments.get("beta", 1) == 1 and c.arguments.get("alpha", 1) == 1),
+    _contraction("mm", "mm.default", "self mat2"),
+    _contraction("matmul", "matmul.default", "self other"),
+    _contraction("mv", "mv.default", "self vec"),
+    _contraction("bmm", "bmm.default", "self mat2"),
+    *(Op(name, Kind.CONTRACTION, targets, ("input", "weight", "bias"), read=convolutions.attributes)
+      for name, targets in convolutions.TARGETS.items()),
+    _norm("group_norm", "group_norm.default", "input weight bias", read=_group_norm),
+    _norm("batch_norm", "batch_norm.default", "input weight bias running_mean running_var", read=_batch_norm, library=_batch_norm_call),
+    _identity("identity", "alias.default detach.default detach_.default lift_fresh_copy.default"),
+    _identity("dropout", "dropout.default feature_dropout.default alpha_dropout.default", "input",
+              accept=lambda c: not c.arguments["train"] or c.arguments["p"] == 0.0),
+    _identity("clone", "clone.default", accept=_keeps_order),
+    _identity("contiguous", "contiguous.default", accept=_keeps_order),
+    entry(Kind.MOMENTS, "batch_moments", ""),
+)  # fmt: skip
+
+#: Every operator that kgen knows, by name.
+OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE, *REDUCTIONS, *VIEWS, *INDEXED, *WINDOWS, *SCANS, *OTHERS)}
+
+#: ATen operators whose result is another view of their operand's memory, or one of several results.
+LIBRARY_VIEWS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "view.default", "_unsafe_view.default", "reshape.default", "flatten.using_ints", "unflatten.int", "permute.default",
+        "transpose.int", "t.default", "mT.default", "numpy_T.default", "movedim.int", "swapaxes.default", "swapdims.default",
+        "expand.default", "expand_as.default", "view_as.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
+        "unsqueeze.default", "select.int", "slice.Tensor", "narrow.default", "split.Tensor", "split_with_sizes.default",
+        "chunk.default", "broadcast_tensors.default", "broadcast_to.default", "unbind.int", "unfold.default", "diagonal.default", "alias.default", "detach.default", "real.default",
+        "imag.default", "view_as_real.default", "view_as_complex.default", "as_strided.default",
+    )
+) | {"_operator.getitem"}  # fmt: skip
+
+
+def is_view(node: Node) -> bool:
+    """Whether the node moves nothing: its result shares its operand's memory."""
+    return node.op in LIBRARY_VIEWS or (node.op in OPS and OPS[node.op].kind in (Kind.IDENTITY, Kind.VIEW))
+
+
+#: The entries for each ATen operator: the first that accepts a call is the call's.
+BY_TARGET: dict[str, tuple[Op, ...]] = {
+    target: tuple(op for op in OPS.values() if target in op.targets) for op in OPS.values() for target in op.targets
+}
+
+#: Library calls that people know by a shorter name. Views are reshapes: a copy in front of one may have been dropped.
+_SHORTER = {
+    **dict.fromkeys(("view.default", "_unsafe_view.default"), "torch.reshape"),
+    **{f"{name}.default": f"F.{name}" for name in ("linear", "gelu", "mish", "relu")},
+    **{f"{name}.default": f"torch.{name}" for name in ("logsumexp", "clamp", "sigmoid", "tanh", "matmul", "mm", "bmm")},
+    **{f"{name}.Tensor": f"torch.{name}" for name in ("mul", "add")},
+    "softmax.int": "torch.softmax",
+}
+
+
+def recognise(call: Captured) -> Node:
+    """The node for a captured call: of the table if it is known and accepted, else opaque (a library call)."""
+    for op in BY_TARGET.get(call.target, ()):
+        node = _known(op, call)
+        if node is not None:
+            return node
+    attrs = (("at", call.arguments["1"]),) if call.target == "_operator.getitem" else ()
+    return Node(call.name, call.target, tuple(refs(dict(call.arguments))), call.type, spell(call.call), attrs, call.effect)
+
+
+def spell(call: str) -> str:
+    """The library call with the names that people use."""
+    return re.sub(r"^torch\.ops\.aten\.(\w+\.\w+)(?=\()", lambda found: _SHORTER.get(found[1], found[0]), call)
+
+
+#: Kinds whose entries compute with values of any dtype; others, but for identities, compute with floats.
+_ANY_DTYPE = {Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.VIEW}
+
+
+def _takes_dtypes(op: Op, call: Captured) -> bool:
+    """Whether the entry is for tensors of the call's dtypes."""
+    types = [call.type, *(call.types.get(name) for name in refs(dict(call.arguments)))]
+    if op.kind is Kind.IDENTITY:
+        return True
+    if any(t is None or t.dtype not in DTYPES for t in types):
+        return False
+    result, *operands = (is_float(t.dtype) for t in types)
+    if op.kind in _ANY_DTYPE:
+        return op.kind is not Kind.POINTWISE or result or bool(op.integers)
+    return all(operands) and (types[0].dtype == "int64" if op.integers else result)
+
+
+def _operands(op: Op, call: Captured) -> list[Operand] | None:
+    """The values and numbers that the entry takes, in its order; ``None`` where an argument is neither."""
+    given = [call.arguments.get(name) for name in op.operands]
+    flat = [v for value in given for v in (value if isinstance(value, tuple) else (value,)) if v is not None]
+    if not all(isinstance(v, (Ref, Literal, int, float)) for v in flat):
+        return None
+    return [v.name if isinstance(v, Ref) else v.value if isinstance(v, Literal) else v for v in flat]
+
+
+def _known(op: Op, call: Captured) -> Node | None:
+    """The call as a node of this entry; ``None`` where the entry is not for it."""
+    in_place = call.target.split(".")[1].endswith("_")
+    if (in_place and not isinstance(call.arguments["self"], Ref)) or (call.effect and not in_place):
+        return None
+    operands = _operands(op, call)
+    if operands is None or not op.accept(call) or not _takes_dtypes(op, call):
+        return None
+    found = op.read(call) if op.read else {}
+    values, mentioned = [o for o in operands if isinstance(o, str)], refs(dict(call.arguments))
+    if found is None or not (values or op.kind is Kind.CONSTANT) or not (op.library or set(mentioned) <= set(values)):
+        return None
+    attrs = {a: call.arguments.get(a) for a in op.attrs} | found
+    # The call numbers tensors by first use; the node numbers those among its operands.
+    renumbered = re.sub(r"{(\d+)}", lambda m: f"{{{values.index(mentioned[int(m[1])])}}}", "" if op.library else call.call)
+    source = op.library(attrs) if op.library else spell(renumbered)
+    effect = op.name == "batch_norm" and attrs["training"] and "running_mean" in attrs["roles"]
+    return Node(call.name, op.name, tuple(operands), call.type, source, tuple(attrs.items()), effect)
+
+
+#: Attributes that are spelled as doubles.
+_WIDE = ("eps", "keep", "momentum")
+
+
+def map_expression(node: Node, operands: list[str]) -> str:
+    """The C expression of a pointwise node over the spelled ``operands``; attributes and numbers become literals."""
+    dtype = node.type.dtype
+    attrs: dict[str, str] = {"ctype": value_type(dtype)}
+    for key, value in node.attrs:
+        if isinstance(value, (int, float)):
+            attrs[key] = repr(value) if key in _WIDE else literal(value, dtype)
+    op = OPS[node.op]
+    return (op.expression if is_float(dtype) else op.integers).format(*operands, **attrs)

@@ -1,0 +1,1 @@
+"""Rewrites: algebraic changes of a graph that keep its value."""

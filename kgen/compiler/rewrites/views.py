@@ -1,0 +1,292 @@
+"""Rewrites of views: where values lie in memory is chosen such that kernels take them, and that nothing is copied.
+
+    linear(x.transpose(0, 1))              linear(x).transpose(0, 1): the rows of x in their own order
+    linear(x.permute(2, 0, 1, 3).reshape(s * b, -1))   the same of x.permute(0, 2, 1, 3), whose rows lie in order
+    y.view(s, b * h, d).transpose(0, 1)    torch.as_strided(y, ...): a view in between would be a copy
+
+Modules of PyTorch, as :class:`torch.nn.MultiheadAttention`, put sequences first whatever they are given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kgen.compiler.graph.graph import Node, OpGraph, Operand, Tensor
+from kgen.compiler.graph.source import reshape_call, spell_value
+from kgen.compiler.loops.indices import Size, quotient
+from kgen.compiler.operators.op import Kind
+from kgen.compiler.operators.table import OPS
+from kgen.compiler.operators.views import runs
+
+
+def permute_behind(graph: OpGraph) -> OpGraph:
+    """Operators of permuted rows that follow the batch within others, as the permuted rows of these operators.
+
+    They are linear layers, norms of rows and maps, up to what is returned.
+    """
+    for name in [n.name for n in graph.nodes]:
+        node = graph.node(name)  # as it reads now: its operands may have been moved before
+        if node.type is None or name in graph.returns or node.effect or not any(node.type.multiples[1:]):
+            continue
+        found = _unpermuted(graph, node)
+        if found is None:
+            continue
+        dims, inputs = found
+        order = [dims.index(d) for d in range(len(dims))]
+        type_ = node.type.permuted(order)
+        if any(type_.multiples[1:]):
+            continue
+        moved = replace(node, name=graph.fresh(f"{name}_rows"), inputs=inputs, type=type_)
+        graph = graph.with_nodes_for(name, (moved, _permute(name, moved.name, type_, dims)))
+    return graph
+
+
+#: Operators of rows along the last dimension, which keep the shape of their first operand.
+_OF_ROWS = frozenset(("layer_norm", "rms_norm", "softmax", "log_softmax"))
+
+
+def _unpermuted(graph: OpGraph, node: Node) -> tuple[tuple[int, ...], tuple[Operand, ...]] | None:
+    """The permutation of the dimensions but the last that all large operands have, and the operands without it."""
+    last = len(node.type.shape) - 1
+    alike = node.inputs if _kind(node) is Kind.POINTWISE else node.inputs[:1]
+    if not (_kind(node) is Kind.POINTWISE or node.op == "linear" or (node.op in _OF_ROWS and node["dims"] == (last,))):
+        return None
+    inputs, permutations = list(node.inputs), set()
+    for at, value in enumerate(alike):
+        if not isinstance(value, str) or len(graph.type(value).shape) <= 1:
+            continue  # alike in each row
+        permuted = graph.producer(value)
+        if permuted is None or permuted.op != "permute" or len(permuted["dims"]) != last + 1 or permuted["dims"][-1] != last:
+            return None
+        inputs[at] = permuted.inputs[0]
+        permutations.add(permuted["dims"])
+    return (permutations.pop(), tuple(inputs)) if len(permutations) == 1 else None
+
+
+def rows_in_order(graph: OpGraph) -> OpGraph:
+    """Linear layers whose rows are several dimensions out of order: those in order, and the rows of the result permuted.
+
+    Views of the result that undo this go, as those behind the attention of sequences that come first.
+    """
+    moved: set[str] = set()
+    for name in [n.name for n in graph.nodes if n.op == "linear"]:
+        node = graph.node(name)
+        layout, type_ = _layout(graph, node.inputs[0]), graph.type(node.inputs[0])
+        if layout is None or name in graph.returns or node.type is None:
+            continue
+        rows, features = [atom for dim in layout.dims[:-1] for atom in dim], list(layout.dims[-1])
+        order = _dims_of(graph.type(layout.root), [*rows, *features])
+        if order is None or order[: len(rows)] == sorted(order[: len(rows)]) or order[len(rows) :] != sorted(order[len(rows) :]):
+            continue
+        nodes = _linear_in_order(graph, node, layout.root, order, len(rows), type_)
+        moved.update(n.name for n in nodes if n.op == "linear")
+        graph = graph.with_nodes_for(name, nodes)
+    return _undone(graph, moved)
+
+
+def _linear_in_order(graph: OpGraph, node: Node, root: str, order: list[int], count: int, type_: Tensor) -> list[Node]:
+    """The linear layer of the root's dimensions: the first ``count`` of ``order`` are its rows, the others its features."""
+    given = sorted(order[:count])
+    permuted = _permute(graph.fresh(f"{node.name}_dims"), root, graph.type(root), (*given, *order[count:]))
+
+    def of_rows(features: int, dtype: str) -> Tensor:
+        return Tensor((*permuted.type.shape[:count], features), dtype, (*permuted.type.multiples[:count], 0))
+
+    rows = _reshape(graph.fresh(f"{node.name}_rows"), permuted.name, of_rows(type_.shape[-1], type_.dtype))
+    result = of_rows(node.type.shape[-1], node.type.dtype)
+    linear = replace(node, name=graph.fresh(f"{node.name}_in_order"), inputs=(rows.name, *node.inputs[1:]), type=result)
+    back = _permute(graph.fresh(f"{node.name}_back"), linear.name, result, (*(given.index(d) for d in order[:count]), count))
+    return [permuted, rows, linear, back, _reshape(node.name, back.name, node.type)]
+
+
+def _undone(graph: OpGraph, moved: set[str]) -> OpGraph:
+    """Views of the ``moved`` values that come to one permutation of them, as that, or as nothing."""
+    for name in [n.name for n in graph.nodes if moved and _kind(n) is Kind.VIEW and n.name not in graph.returns]:
+        layout = _layout(graph, name)
+        if layout is None or layout.root not in moved or any(len(dim) > 1 for dim in layout.dims):
+            continue
+        node, root = graph.node(name), graph.type(layout.root)
+        dims = _dims_of(root, [atom for dim in layout.dims for atom in dim])
+        if dims is None or len(dims) != len(node.type.shape):
+            continue
+        if dims == sorted(dims):
+            graph = graph.without(name, layout.root)
+        else:
+            graph = graph.with_node(_permute(name, layout.root, root, tuple(dims)))
+    return graph
+
+
+def _dims_of(type_: Tensor, atoms: list[tuple[Size, int]]) -> list[int] | None:
+    """The dimensions that the runs of elements are; ``None`` where they are not all of them, each as a whole."""
+    dense = _dense("", type_)
+    own = {dim[0]: d for d, dim in enumerate(dense.dims) if dim} if dense else {}
+    found = [own[atom] for atom in atoms if atom in own]
+    return found if len(found) == len(atoms) == len(type_.shape) else None
+
+
+def _permute(name: str, source: str, of: Tensor, dims: tuple[int, ...]) -> Node:
+    return Node(name, "permute", (source,), of.permuted(dims), f"torch.permute({{0}}, {list(dims)})", (("dims", dims),))
+
+
+def _reshape(name: str, source: str, type_: Tensor) -> Node:
+    return Node(name, "view", (source,), type_, reshape_call(type_))
+
+
+def views_in_one(graph: OpGraph) -> OpGraph:
+    """Views after one another of a linear layer's result as one, where a view in between would be a copy.
+
+    Operators that no kernel takes read the last view; kernels read through views as they are.
+    """
+    for node in graph.nodes:
+        users = graph.users(node.name)
+        if _kind(node) is not Kind.VIEW or node.name in graph.returns or not users or any(user.op in OPS for user in users):
+            continue
+        layout = _layout(graph, node.name)
+        made = graph.producer(layout.root) if layout is not None else None
+        if made is None or made.op != "linear" or not layout.copied:
+            continue
+        strides = [_stride(atoms) for atoms in layout.dims]
+        if None in strides:
+            continue
+        text = f"{spell_value(list(node.type.sizes()))}, {strides}" + (f", {layout.start}" if layout.start else "")
+        call = f"torch.as_strided({{0}}, {text})"
+        graph = graph.with_node(Node(node.name, "aten.as_strided.default", (layout.root,), node.type, call))
+    return graph
+
+
+def order_outputs(graph: OpGraph) -> OpGraph:
+    """Put outputs in PyTorch's order of dimensions: each is a permutation of a tensor that is stored in that order.
+
+    Elementwise work on a transposed view keeps the view's order in PyTorch, so that callers may view the result.
+    """
+    for name in dict.fromkeys(graph.returns):
+        node, order, own = graph.producer(name), graph.order(name), _own_order(graph, name)
+        if node is None or node.type is None or node.effect or own is None or own == order:
+            continue
+        first, stored = (graph.fresh(f"{name}_{part}") for part in ("values", "stored"))
+        nodes, source = [replace(node, name=first)], first
+        if order:
+            nodes.append(_permute(graph.fresh(f"{name}_ordered"), first, node.type, order))
+            source = nodes[-1].name
+        left = _is_view_of_library_call(graph, node) or any(node.type.multiples[1:])
+        nodes.append(Node(stored if order else name, _LIBRARY_COPY if left else "copy", (source,), nodes[-1].type, "{0}.contiguous()"))
+        if order:
+            nodes.append(_permute(name, stored, nodes[-1].type, tuple(order.index(d) for d in range(len(order)))))
+        graph = graph.with_nodes_for(name, nodes)
+    return graph
+
+
+_LIBRARY_COPY = "aten.contiguous.default"  # no copy where the operand lies in that order already
+
+
+def _is_view_of_library_call(graph: OpGraph, node: Node | None) -> bool:
+    """Whether the node, or what it is a view of, is always a library call, whose result may lie in any order."""
+    while _kind(node) is Kind.VIEW:
+        node = graph.producer(node.values[0])
+    return node is not None and node.op not in OPS
+
+
+def _own_order(graph: OpGraph, name: str) -> tuple[int, ...] | None:
+    """The order in memory of a value's dimensions, where kernels store values as they are; ``None`` where it is not known.
+
+    A view of an input lies as PyTorch's does.
+    """
+    node = graph.producer(name)
+    if _kind(node) is not Kind.VIEW:
+        return ()
+    layout = _layout(graph, name)
+    if layout is None or graph.producer(layout.root) is None:
+        return None
+    strides = [_stride(dim) for dim in layout.dims]
+    large = [d for d, dim in enumerate(layout.dims) if dim]
+    if any(strides[d] is None for d in large):
+        return None
+    outer = iter(sorted(large, key=lambda d: -(strides[d] or 0)))
+    order = tuple(next(outer) if dim else d for d, dim in enumerate(layout.dims))
+    return order if order != tuple(range(len(order))) else ()
+
+
+def _kind(node: Node | None) -> Kind | None:
+    return OPS[node.op].kind if node is not None and node.op in OPS else None
+
+
+#: Runs of elements at equal distances: how many there are, and the distance. Those of one dimension, the innermost last.
+_Atoms = tuple[tuple[Size, int], ...]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the elements of a view lie in a dense tensor ``root``, from ``start`` on; ``copied``: a view on the way would be a copy."""
+
+    root: str
+    dims: tuple[_Atoms, ...]
+    start: int = 0
+    copied: bool = False
+
+
+def _layout(graph: OpGraph, name: str) -> _Layout | None:
+    """The layout of a view in what it is a view of, taken as dense; ``None`` where it has none."""
+    node = graph.producer(name)
+    if _kind(node) is not Kind.VIEW:
+        type_ = graph.known_type(name)
+        return _dense(name, type_) if type_ is not None else None
+    layout = _layout(graph, node.inputs[0])
+    if layout is None:
+        return None
+    if node.op == "permute":
+        return replace(layout, dims=tuple(layout.dims[d] for d in node["dims"]))
+    if node.op == "view":
+        return _reshaped(layout, graph.type(node.inputs[0]), node.type)
+    if node.op not in ("select", "slice") or len(taken := layout.dims[node["dim"]]) != 1:
+        return None
+    at, ((_, stride),) = node["dim"], taken
+    if node.op == "select":
+        return replace(layout, dims=layout.dims[:at] + layout.dims[at + 1 :], start=layout.start + stride * node["at"])
+    size = node.type.sizes()[at]
+    part: _Atoms = ((size, stride * node["step"]),) if size != 1 else ()
+    return replace(layout, dims=(*layout.dims[:at], part, *layout.dims[at + 1 :]), start=layout.start + stride * node["start"])
+
+
+def _dense(root: str, type_: Tensor) -> _Layout | None:
+    if any(type_.multiples[1:]):
+        return None
+    dims, stride = [], 1
+    for size in reversed(type_.sizes()):
+        dims.append(((size, stride),) if size != 1 else ())
+        stride *= size if isinstance(size, int) else 1
+    return _Layout(root, tuple(reversed(dims)))
+
+
+def _reshaped(layout: _Layout, before: Tensor, after: Tensor) -> _Layout | None:
+    """The layout of a reshaped tensor, whose dimensions may hold several runs of elements each."""
+    dims: list[_Atoms] = []
+    for own, new in runs(before, after):
+        atoms = [atom for dim in layout.dims[own] for atom in dim]
+        found: list[_Atoms] = []
+        for size in reversed(after.sizes()[new]):
+            taken: list[tuple[Size, int]] = []
+            while size != 1:
+                if not atoms:
+                    return None
+                have, stride = atoms.pop()
+                if (rest := quotient(size, have)) is not None:
+                    taken.insert(0, (have, stride))
+                    size = rest
+                elif (outer := quotient(have, size)) is not None and isinstance(size, int):
+                    atoms.append((outer, stride * size))
+                    taken.insert(0, (size, stride))
+                    size = 1
+                else:
+                    return None
+            found.insert(0, tuple(taken))
+        dims += found
+    copied = layout.copied or any(_stride(atoms) is None for atoms in dims)
+    return replace(layout, dims=tuple(dims), copied=copied)
+
+
+def _stride(atoms: _Atoms) -> int | None:
+    """The distance between neighbours of a dimension; ``None`` where they are not equally far apart."""
+    for (_, outer), (size, inner) in zip(atoms, atoms[1:]):
+        if not isinstance(size, int) or outer != size * inner:
+            return None
+    return atoms[-1][1] if atoms else 1

@@ -1,0 +1,1 @@
+"""Devices: what the hardware can do, what is on this machine, and how fast a kernel could be."""

@@ -1,0 +1,67 @@
+"""How an evaluator treats candidates. :class:`Checks` is for own ones; :mod:`kgen.evaluator.strict` for foreign ones.
+
+The evaluator asks one such object at every place where the two differ.
+"""
+
+import random
+from pathlib import Path
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
+
+from kgen.candidate import Candidate
+from kgen.evaluator.correctness.validate import Failure, WorkerClient
+from kgen.evaluator.timing.measure import Runner, interleave
+from kgen.protocol import Status
+
+
+class Level(NamedTuple):
+    """One way to confine a worker: options for its process, and words for what is missing where it does not start."""
+
+    options: Mapping[str, Any] = {}
+    missing: str = ""
+
+
+class Checks:
+    """Own candidates: kgen rendered their text, so they may be wrong, but they do not cheat."""
+
+    strict = False
+    subject = "kgen.evaluator.candidates.worker:Subject"  #: the class of a worker's subject, ``module:name``
+    levels: tuple[Level, ...] = (Level(),)  #: the best first
+    modules: tuple[str, ...] = ()  #: loaded in the server for all workers, after the oracle has started
+    ahead = True  #: whether workers may start before their candidate is known, and end after its evaluation
+    holds_strides = True  #: whether outputs must have PyTorch's strides
+    wrong_when_timed = Status.WRONG_VALUES  #: the status of wrong output in a timed call
+    make_runner: Callable[..., Runner] = Runner
+    #: Of the environment of a candidate's worker. The driver makes a process's queues one by one under a lock of the
+    #: machine. With one instead of eight, CUDA contexts start and end in half the time. A rendered file has one stream.
+    variables: Mapping[str, str] = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+
+    def options(self, scratch: Path) -> dict[str, Any]:
+        """Options of a candidate's process, beside those of every worker."""
+        return {}
+
+    def settled(self, worker: WorkerClient) -> None:
+        """Check a candidate's processes after loading and after validation. Raises :class:`Failure`."""
+        worker.check_limits()
+
+    def screened(self, runner: Runner, eager: Runner | None, generator: random.Random) -> list[str]:
+        """Check a candidate's samples beside those of ``eager``. Returns labels; raises :class:`Failure`."""
+        noise = runner.noise()
+        return [noise] if noise else []
+
+    def profiled(self, runner: Runner, candidate: Candidate) -> list[str]:
+        """Labels from a profile of a candidate that was timed."""
+        return []
+
+    def baseline_screened(self, runner: Runner) -> None:
+        """Called with each baseline after it was timed alone."""
+
+    def finals(
+        self, finalists: Sequence[Runner], baselines: Sequence[Runner], seconds: float, generator: random.Random,
+        failed: Callable[[Runner, Failure], None], notice: Callable[[str], None],
+    ) -> list[Runner]:
+        """Time finalists and baselines in turns. Returns those that did not fail."""
+        return interleave([*finalists, *baselines], seconds, generator, failed)
+
+    def labels(self, candidate: Candidate) -> list[str]:
+        """Labels from a candidate's text."""
+        return []

@@ -1,0 +1,1 @@
+"""Problems: what is to be made faster, read from files."""
