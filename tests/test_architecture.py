@@ -38,6 +38,7 @@ THIRD_PARTY = {
     "kgen.compiler.capture": allowed(in_functions="torch"),
     "kgen.compiler.graph.complex_numbers": allowed(in_functions="torch"),
     "kgen.compiler.graph.source": allowed(in_functions="torch"),
+    "kgen.compiler.loops.evaluation": allowed("sympy", in_functions="torch"),
     **{f"kgen.compiler.{name}": allowed("sympy") for name in ("loops", "lower", "operators")},
     "kgen.devices": allowed(in_functions="torch"),
     "kgen.cluster": allowed("ray"),

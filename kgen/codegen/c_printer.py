@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import struct
 from functools import lru_cache
 from pathlib import Path
 from typing import Callable, Mapping, Sequence
@@ -10,24 +12,129 @@ from typing import Callable, Mapping, Sequence
 from kgen.codegen.combines import PLACE, SPELLED
 from kgen.codegen.target import Helpers, target
 from kgen.codegen.template import FOLDER
-from kgen.compiler.graph.dtypes import HALF, loaded, stored, value_type
+from kgen.compiler.graph.dtypes import HALF, is_float, loaded, stored, value_type
+from kgen.compiler.loops.expr import Arg, Binary, Call, Cast, Columns, Const, Expr, Unary, Where, calls
+from kgen.compiler.loops.functions import FUNCTIONS, Function
 from kgen.compiler.loops.passes import Pass, Schedule
-from kgen.compiler.loops.program import Load, Map, Program, Store
-from kgen.compiler.operators.pointwise import FUNCTIONS, Function
-from kgen.compiler.operators.table import COMBINES
+from kgen.compiler.loops.program import Load, Map, Program, Store, Window
+from kgen.compiler.operators.reductions import COMBINES
 
 #: How the name ends of a function of the table whose results are of a half type.
 _HALF = "_half"
 
 
-def expression(text: str, device_type: str, dtype: str = "float32") -> str:
-    """The expression with its capitals spelled for the device; of a half type, by functions that are as exact as it needs."""
-    half = dtype in HALF
-    table = {**target(device_type).primitives, **(target(device_type).half_primitives if half else {})}
-    text = re.sub(r"\b([A-Z][A-Z0-9]+)\(", lambda m: f"{table[m[1]]}(" if m[1] in table else m[0], text)
-    if not half:
-        return text
-    return re.sub(r"\b([a-z]\w+)\(", lambda m: f"{m[1]}{_HALF}(" if _has_half(m[1], device_type) else m[0], text)
+#: How tightly C's signs bind; a part that binds less tightly than its place asks for stands in parentheses.
+_BINDS = {
+    "?": 1, "||": 2, "&&": 3, "|": 4, "^": 5, "&": 6, "==": 7, "!=": 7, "<": 8, "<=": 8, ">": 8, ">=": 8, "<<": 9, ">>": 9,
+    "+": 10, "-": 10, "*": 11, "/": 11, "%": 11,
+}  # fmt: skip
+_UNARY, _PRIMARY = 12, 13
+_COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+
+
+def expression(of: Expr, args: Sequence[str], device_type: str, dtype: str = "float32") -> str:
+    """The expression in C over operands as they are spelled; of a half type, by functions that are as exact as it needs."""
+    return _form(of, device_type, dtype in HALF).format(*args)
+
+
+@lru_cache(maxsize=1 << 14)
+def _form(of: Expr, device_type: str, half: bool = False) -> str:
+    """The expression in C, with ``{0}``, ``{1}``, ... for operands."""
+    return _Printer(device_type, half).text(of, 0)
+
+
+class _Printer:
+    """Writes expressions for one kind of device; for none, with the names that the table has."""
+
+    def __init__(self, device_type: str, half: bool) -> None:
+        self.device_type, self.half = device_type, half
+        spelled = target(device_type) if device_type else None
+        self.primitives = {**spelled.primitives, **(spelled.half_primitives if half else {})} if spelled else {}
+
+    def text(self, of: Expr, least: int) -> str:
+        """The text of a node whose place asks that it binds at least so tightly."""
+        text, binds = self._node(of)
+        return f"({text})" if binds < least else text
+
+    def _node(self, of: Expr) -> tuple[str, int]:
+        """The text of a node, and how tightly it binds."""
+        match of:
+            case Arg():
+                return f"{{{of.number}}}", _PRIMARY
+            case Const():
+                return number(of), _PRIMARY
+            case Columns():
+                return "static_cast<float>(cols)", _PRIMARY
+            case Unary():
+                return of.sign + self.text(of.x, _UNARY), _UNARY
+            case Binary():
+                binds = _BINDS[of.sign]
+                return f"{self.text(of.left, self._left(of))} {of.sign} {self.text(of.right, self._right(of))}", binds
+            case Where():
+                inner = _BINDS["?"] + 1
+                condition, value, other = (self.text(part, inner) for part in of.parts)
+                return f"{condition} ? {value} : {other}", _BINDS["?"]
+            case Cast():
+                return f"static_cast<{value_type(of.dtype)}>({self.text(of.x, 0)})", _PRIMARY
+            case Call():
+                return f"{self._function(of.function)}({', '.join(self.text(arg, 0) for arg in of.args)})", _PRIMARY
+        raise TypeError(f"{of} has no text in C")
+
+    @staticmethod
+    def _left(of: Binary) -> int:
+        """How tightly a left part must bind. Chains of comparisons and of differences have parentheses, for readers."""
+        chained = isinstance(of.left, Binary) and of.left.sign == of.sign
+        inner = of.sign in _COMPARISONS or (of.sign == "-" and chained)
+        return (_BINDS["<"] if of.sign in _COMPARISONS else _BINDS[of.sign]) + 1 if inner else _BINDS[of.sign]
+
+    @staticmethod
+    def _right(of: Binary) -> int:
+        return (_BINDS["<"] if of.sign in _COMPARISONS else _BINDS[of.sign]) + 1
+
+    def _function(self, name: str) -> str:
+        """A function as the device spells it."""
+        if name in self.primitives:
+            return self.primitives[name]
+        return f"{name}{_HALF}" if self.half and _has_half(name, self.device_type) else name
+
+
+def number(of: Const) -> str:
+    """A number in C."""
+    if of.digits:
+        return f"{of.digits}f"
+    return repr(of.value) if of.dtype == "float64" else literal(of.value, of.dtype)
+
+
+def fill(of: Load | Window) -> str:
+    """The value in C of what is not there: where a load's mask does not hold, or outside of a window's tensor."""
+    return literal(of.fill, of.dtype)
+
+
+def c_float(value: float | int | None) -> str:
+    """A C literal of type float: the float32 nearest to ``value``."""
+    if value is None:
+        raise ValueError("no value")
+    value = float(value)
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value) or abs(value) > 3.4028235677973366e38:
+        return "INFINITY" if value > 0 else "-INFINITY"
+    single = struct.unpack("f", struct.pack("f", value))[0]
+    # The shortest decimal that rounds to the same float32.
+    for digits in range(1, 18):
+        text = f"{single:.{digits}g}"
+        if struct.unpack("f", struct.pack("f", float(text)))[0] == single:
+            break
+    if "e" not in text and "." not in text:
+        text += ".0"
+    return f"{text}f"
+
+
+def literal(value: float | int, dtype: str) -> str:
+    """A C literal: a float, or an integer where the number and the values beside it are integers."""
+    if is_float(dtype) or isinstance(value, float):
+        return c_float(value)
+    return f"{int(value)}LL" if abs(value) > 0x7FFFFFFF else str(int(value))
 
 
 @lru_cache(maxsize=None)
@@ -36,8 +143,7 @@ def _has_half(name: str, device_type: str) -> bool:
     cheaper = target(device_type).half_primitives
     if name not in FUNCTIONS or not cheaper:
         return False
-    called = re.findall(r"\b(\w+)\(", FUNCTIONS[name].body)
-    return bool(FUNCTIONS[name].half) or any(c in cheaper or _has_half(c, device_type) for c in called)
+    return FUNCTIONS[name].half is not None or any(c in cheaper or _has_half(c, device_type) for c in calls(FUNCTIONS[name].body))
 
 
 def statement(step: Map | Load, device_type: str, col: str = "col") -> str:
@@ -58,14 +164,14 @@ def load_value(
     if not load.tensor and load.dtype == "bool":
         return condition
     value = loaded(f"{read_from[load.tensor]}[{index}]", load.dtype) if load.tensor else index
-    return f"{condition} ? {value} : {load.fill}" if condition else value
+    return f"{condition} ? {value} : {fill(load)}" if condition else value
 
 
 def spell(step: Map | Load, device_type: str, at: Callable[[str], str] = str, col: str = "col") -> str:
     """The expression of a map over its operands, each spelled by ``at``; or of a load at values, in column ``col``."""
     if isinstance(step, Load):
         return load_value(step, {step.tensor: pointer(step.tensor)}, "row", col, at)
-    return expression(step.expression.format(*map(at, step.args)), device_type, step.dtype)
+    return expression(step.expression, [at(arg) for arg in step.args], device_type, step.dtype)
 
 
 def block(head: str, lines: Sequence[str]) -> list[str]:
@@ -141,7 +247,7 @@ def function(f: Function, device_type: str, dtype: str = "float32") -> str:
     """A function of the table as C, for results of a dtype."""
     half = dtype in HALF and _has_half(f.name, device_type)
     parameters = ", ".join(f"float {p}" for p in f.parameters)
-    body = expression(f.half or f.body if half else f.body, device_type, dtype)
+    body = expression((f.half or f.body) if half else f.body, f.parameters, device_type, dtype)
     name, comment = (f.name + _HALF, f"{f.comment}, for results of half types") if half else (f.name, f.comment)
     return f"// {comment}\n{target(device_type).qualifier} float {name}({parameters}) {{\n    return {body};\n}}\n"
 

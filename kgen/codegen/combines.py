@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Sequence
 
-from kgen.compiler.operators.table import COMBINES
+from kgen.compiler.operators.reductions import COMBINES
 
 
 PLACE = "long long"  #: the C type of places; kernels whose places all fit an ``int`` keep them so
@@ -16,7 +16,7 @@ class Combine:
     """One kind of reduction.
 
     ``starts`` are the results of no values, ``types`` their C types; both in the order of
-    :data:`kgen.compiler.operators.table.COMBINES`. ``merge`` takes in other results, ``take`` takes in values; ``{0}``, ``{1}``,
+    :data:`kgen.compiler.operators.reductions.COMBINES`. ``merge`` takes in other results, ``take`` takes in values; ``{0}``, ``{1}``,
     ... stand for the results, then for what is taken in. A kind without ``take`` takes in chunks of values, by a function of
     the device. ``in_order`` is a cheaper ``take`` of a value whose place comes after all places before; the last result
     starts as the first place. ``word`` says what a comment calls it.

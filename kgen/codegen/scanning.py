@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Iterable
 
+from kgen.codegen.c_printer import expression
 from kgen.compiler.loops.passes import Schedule, schedule
 from kgen.compiler.loops.program import Load, Map, Program, Scan
 from kgen.compiler.operators.scans import SCANS
@@ -43,9 +44,9 @@ class ScanParts:
 
     def combined(self, left: str, right: str) -> str:
         """Two values combined, in C."""
-        return SCANS[self.scan.kind][0].format(left, right)
+        return expression(SCANS[self.scan.kind][0], (left, right), "")
 
     @property
     def start(self) -> str:
         """The value before the first, in C, without a suffix."""
-        return SCANS[self.scan.kind][1]
+        return str(SCANS[self.scan.kind][1])

@@ -14,7 +14,7 @@ from kgen.devices.hardware import Hardware
 
 DEVICE_TYPES = ("cuda", "cpu")
 
-#: Capitals of expressions that the C library has under the same name on every kind of device.
+#: Primitives of expressions that the C library has under the same name on every kind of device.
 C_FUNCTIONS = (
     "FMOD FMAX FMIN COPYSIGN ATAN2 HYPOT FLOOR CEIL TRUNC RINT EXP2 LOG2 LOG10 ATAN TAN ASIN ACOS SINH COSH ASINH ACOSH "
     "ATANH ERFC LGAMMA"
@@ -25,7 +25,7 @@ C_FUNCTIONS = (
 class Helpers:
     """The functions that kernels call, each after those that it calls itself, as texts by where they stand.
 
-    ``math`` are files of the device's ``functions``, ``table`` functions of :data:`kgen.compiler.operators.table.FUNCTIONS`,
+    ``math`` are files of the device's ``functions``, ``table`` functions of :data:`kgen.compiler.loops.functions.FUNCTIONS`,
     ``kernels`` files of the device's ``kernels``, which may call both.
     """
 
@@ -38,7 +38,7 @@ class Helpers:
 class Target:
     """One kind of device.
 
-    ``primitives`` spells the capitals of an expression. ``half_primitives`` has other spellings where the result is of a half
+    ``primitives`` spells the functions in capitals of an expression. ``half_primitives`` has other spellings where the result is of a half
     type, and cheaper functions serve; empty where there are none. ``qualifier`` stands before a helper function. A file has its
     kernels and their compiler's flags in constants of these names. Vector loads need pointers of ``alignment`` bytes.
     ``shared_axis`` is the parameter that all kernels of a file have in common; empty where there is none. Functions:

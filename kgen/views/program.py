@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kgen.codegen.c_printer import expression, fill
 from kgen.compiler.loops.access import Loop, Place
 from kgen.compiler.loops.program import Load, Map, Program, Reduce, Scan, Store, Window
 
 
 def lines(program: Program) -> Iterator[str]:
-    """The program, line by line. Indices are of rows and columns; expressions are C, in which ``{0}`` is the first operand."""
+    """The program, line by line. Indices are of rows and columns; expressions are C."""
     yield f"rows  {_loops(program.row_loops, program.row_size)}"
     yield f"cols  {_loops(program.col_loops, program.col_size)}"
     if program.contraction is not None:
@@ -26,14 +27,14 @@ def _step(step: Map | Load | Window | Scan | Reduce) -> Iterator[str]:
     if isinstance(step, Load):
         yield f"{step.name}: {step.dtype} = {_read(step)}"
     elif isinstance(step, Map):
-        yield f"{step.name}: {step.dtype} = {_filled(step.expression, step.args)}"
+        yield f"{step.name}: {step.dtype} = {expression(step.expression, step.args, device_type='')}"
     elif isinstance(step, Reduce):
         yield f"{', '.join(step.names)}: {', '.join(step.dtypes)} = {step.kind} over cols of {', '.join(step.args)}"
     elif isinstance(step, Scan):
         back = ", from the last column back" if step.reverse else ""
         yield f"{step.name}: {step.dtype} = running {step.kind} along cols of {step.args[0]}{back}"
     else:
-        yield f"{step.name}: {step.dtype} = {step.kind} of {step.arg} over a window of {_extents(step)}, {step.fill} outside"
+        yield f"{step.name}: {step.dtype} = {step.kind} of {step.arg} over a window of {_extents(step)}, {fill(step)} outside"
         for inner in step.body:
             yield from (f"  {line}" for line in _step(inner))
 
@@ -42,13 +43,7 @@ def _read(load: Load) -> str:
     index = load.access.index()
     value = f"{load.tensor}[{index}]" if load.tensor else index
     condition = load.access.condition()
-    return f"{value} if {condition} else {load.fill}" if condition else value
-
-
-def _filled(expression: str, args: Sequence[str]) -> str:
-    for number, name in enumerate(args):
-        expression = expression.replace(f"{{{number}}}", name)
-    return expression
+    return f"{value} if {condition} else {fill(load)}" if condition else value
 
 
 def _store(store: Store) -> str:

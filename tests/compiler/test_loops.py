@@ -9,14 +9,16 @@ import sympy
 import torch
 from models import graph, made, source
 
+from kgen.codegen.c_printer import c_float
 from kgen.compiler.graph.graph import BatchSize, NotFusable, OpGraph, Tensor
 from kgen.compiler.loops.access import Loop, Place
+from kgen.compiler.loops.expr import SELF
+from kgen.compiler.loops.functions import tanh
 from kgen.compiler.loops.indices import Axes, FloorDiv, Modulo, spell
 from kgen.compiler.loops.passes import Schedule, schedule
 from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.concatenation import chosen
 from kgen.compiler.lower.lowering import lower
-from kgen.compiler.operators.pointwise import c_float
 from kgen.compiler.operators.table import OPS
 
 
@@ -149,7 +151,7 @@ def test_channels_of_images_are_gathered_only_where_vectors_cross_them() -> None
 
 def test_maps_are_on_elements() -> None:
     found = program("return torch.tanh(x) * 2.0")
-    assert [(s.expression, s.level) for s in found.steps] == [("TANH({0})", "element"), ("{0} * 2.0f", "element")]
+    assert [(s.expression, s.level) for s in found.steps] == [(tanh(SELF), "element"), (SELF * 2.0, "element")]
 
 
 def test_sums_are_of_the_row() -> None:

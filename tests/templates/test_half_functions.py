@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from emulated import _built, host_text
 
 from kgen.codegen.c_printer import expression, helpers
+from kgen.compiler.loops.expr import SELF, filled
 from kgen.compiler.operators.table import OPS
 
 EXACT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -35,7 +36,8 @@ ULP = 2.0**-23
 
 def results(folder: Path, ops: Iterable[str], dtype: str) -> dict[str, torch.Tensor]:
     """Each function's results for all numbers, in float32, as it is spelled for results of ``dtype``."""
-    texts = {op: expression(OPS[op].expression.format("x[i]", beta="1.0f", threshold="20.0f", eps="0.0"), "cuda", dtype) for op in ops}
+    numbers = {"beta": 1.0, "threshold": 20.0, "eps": 0.0}
+    texts = {op: expression(filled(OPS[op].expression, [SELF], numbers, dtype), ["x[i]"], "cuda", dtype) for op in ops}
     loops = "\n".join(
         f'extern "C" void run_{op}(const float* x, float* y) {{\n    for (int i = 0; i < {len(NUMBERS)}; ++i) y[i] = {text};\n}}' for op, text in texts.items()
     )

@@ -23,6 +23,7 @@ import sympy
 from kgen.compiler.graph.convolutions import Convolution
 from kgen.compiler.graph.dtypes import HALF, is_float
 from kgen.compiler.loops.access import Loop, Place
+from kgen.compiler.loops.expr import Expr
 from kgen.compiler.loops.indices import Size
 
 
@@ -43,7 +44,7 @@ class Load:
     access: Place
     level: str
     dtype: str = "float32"
-    fill: str = "0.0f"  #: in C; the value where the mask does not hold
+    fill: float | int = 0  #: the value where the mask does not hold
     args: tuple[str, ...] = ()
 
 
@@ -52,7 +53,7 @@ class Map:
     """``name = expression`` over ``args``, at ``level``."""
 
     name: str
-    expression: str
+    expression: Expr
     args: tuple[str, ...]
     level: str
     dtype: str = "float32"
@@ -60,7 +61,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Reduce:
-    """Row values from element values: ``kind`` is a key of :data:`kgen.compiler.operators.table.COMBINES`."""
+    """Row values from element values: ``kind`` is a key of :data:`kgen.compiler.operators.reductions.COMBINES`."""
 
     names: tuple[str, ...]
     kind: str
@@ -138,7 +139,7 @@ class Window:
     body: tuple[Load | Map, ...]
     args: tuple[str, ...]
     level: str
-    fill: str
+    fill: float
     dtype: str = "float32"
 
 

@@ -13,11 +13,14 @@ from kgen.compiler.graph.dtypes import DTYPES, is_float
 from kgen.compiler.graph.graph import Node, NotFusable, OpGraph, Operand, Tensor
 from kgen.compiler.graph.source import RESERVED
 from kgen.compiler.loops.access import Within
+from kgen.compiler.loops.expr import CHOICE, COLUMNS, SELF, Arg, Cast, Expr, const, where
+from kgen.compiler.loops.functions import FUNCTIONS
 from kgen.compiler.loops.indices import Axes, Size
 from kgen.compiler.loops.program import Contraction, Map, Program, Slide
 from kgen.compiler.operators.op import Index, Kind
-from kgen.compiler.operators.pointwise import FUNCTIONS, c_float, literal
-from kgen.compiler.operators.table import COMBINES, OF_ONE, OPS, map_expression
+from kgen.compiler.operators.pointwise import map_expression
+from kgen.compiler.operators.reductions import COMBINES, OF_ONE
+from kgen.compiler.operators.table import OPS
 
 MOST_STEPS = 512  # values of one kernel; no registers hold more
 
@@ -27,14 +30,15 @@ class Step:
     """One value while the program is built, before rows and columns are known."""
 
     kind: str  # load, map, reduce, taps of a window, running values, or the sums of a contraction
-    text: str  # expression, tensor, or kind of reduction
+    text: str  # tensor, or kind of reduction
     args: tuple[str, ...]
     varies: frozenset[sympy.Symbol]
     offset: sympy.Expr = sympy.Integer(0)
     mask: tuple[Within, ...] = ()
     axes: tuple[sympy.Symbol, ...] = ()
     dtype: str = "float32"
-    fill: str = "0.0f"
+    fill: float | int = 0
+    expr: Expr | None = None
     part: int = 0  # which result of a reduction
     slides: tuple[Slide, ...] = ()
     reverse: bool = False
@@ -55,9 +59,9 @@ class _Lowering:
     two_passes: bool
 
     @property
-    def count(self) -> str:
+    def count(self) -> Expr:
         sizes = [self.sizes[d] for d in self.dims]
-        return c_float(math.prod(sizes)) if all(isinstance(s, int) for s in sizes) else "static_cast<float>(cols)"
+        return const(float(math.prod(sizes))) if all(isinstance(s, int) for s in sizes) else COLUMNS
 
     @property
     def place(self) -> Deferred:
@@ -66,7 +70,7 @@ class _Lowering:
         stem = f"{self.node.name}_place"
         return lambda index: self.builder.position(stem, self.builder.axes.flat([index[d] for d in self.dims], sizes), "int64")
 
-    def map(self, expression: str, *values: Deferred, name: str = "") -> Deferred:
+    def map(self, expression: Expr, *values: Deferred, name: str = "") -> Deferred:
         stem = f"{self.node.name}_{name}" if name else self.node.name
         return lambda index: self.builder.map(stem, expression, [v(index) for v in values])
 
@@ -139,7 +143,7 @@ class ProgramBuilder:
         symbols = offset.free_symbols.union(*(w.index.free_symbols for w in mask))
         args = tuple(dict.fromkeys(self.places[s] for s in sorted(symbols, key=str) if s in self.places))
         varies = frozenset(s for s in symbols if s not in self.places).union(*(self.steps[a].varies for a in args))
-        return Step("load", tensor, args, varies, offset, mask, dtype=dtype, fill=literal(0, dtype))
+        return Step("load", tensor, args, varies, offset, mask, dtype=dtype)
 
     def _map(self, node: Node, index: Index) -> str:
         operands = [self.value(i, self.broadcast(i, node.type, index)) if isinstance(i, str) else i for i in node.inputs]
@@ -147,11 +151,11 @@ class ProgramBuilder:
         names = [o for o in operands if isinstance(o, str)]
         floats = any(is_float(self.steps[n].dtype) for n in names)
         if not floats and is_float(node.type.dtype) and not any(isinstance(o, float) for o in operands):
-            names[0] = self.map(node.name, "static_cast<float>({0})", names[:1])
+            names[0] = self.map(node.name, Cast(SELF, "float32"), names[:1])
         numbers = iter(range(len(names)))
         dtype = "float32" if floats or is_float(node.type.dtype) else "int64"
-        spelled = [f"{{{next(numbers)}}}" if isinstance(o, str) else literal(o, dtype) for o in operands]
-        return self.map(node.name, map_expression(node, spelled), names, node.type.dtype)
+        given = [Arg(next(numbers)) if isinstance(o, str) else const(o, dtype) for o in operands]
+        return self.map(node.name, map_expression(node, given), names, node.type.dtype)
 
     # The parts of lowerings of values at other indices
 
@@ -183,7 +187,7 @@ class ProgramBuilder:
         if self.outside(index, size):
             return other
         mask = self.within(index, size)
-        return self.map(node.name, "{0} ? {1} : {2}", [self.holds(mask), value, other], node.type.dtype) if mask else value
+        return self.map(node.name, CHOICE, [self.holds(mask), value, other], node.type.dtype) if mask else value
 
     def filled(self, node: Node, bounds: Sequence[tuple[sympy.Expr, Size]], value: Callable[[], str], number: float | int) -> str:
         """A value where each index lies inside, else a number."""
@@ -193,20 +197,20 @@ class ProgramBuilder:
         found = self.masked(mask, value)
         step, dtype = self.steps[found], node.type.dtype
         if step.kind == "load" and step.mask == mask and step.dtype == dtype:
-            return self._keep(node.name, replace(step, fill=literal(number, dtype)))
-        text = f"{{0}} ? {{1}} : {literal(number, dtype)}"
-        return self.map(node.name, text, [self.holds(mask), found], dtype) if mask else found
+            return self._keep(node.name, replace(step, fill=number))
+        chosen = where(Arg(0), Arg(1), const(number, dtype))
+        return self.map(node.name, chosen, [self.holds(mask), found], dtype) if mask else found
 
     def place(self, stem: str, value: str, size: int) -> sympy.Expr:
         """An integer value as an index below ``size``: what lies outside is the nearest place inside."""
-        inside = f"{{0}} < 0 ? 0 : ({{0}} < {size} ? {{0}} : {size - 1})"
+        inside = where(SELF < 0, 0, where(SELF < size, SELF, size - 1))
         symbol = sympy.Symbol(self.map(stem, inside, [value], "int64"), integer=True, nonnegative=True)
         self.places[symbol] = symbol.name
         return symbol
 
     def number(self, stem: str, value: float | int, dtype: str) -> str:
         """A number as a value."""
-        return self._keep(stem, Step("map", literal(value, dtype), (), frozenset(), dtype=dtype))
+        return self._keep(stem, Step("map", "", (), frozenset(), dtype=dtype, expr=const(value, dtype)))
 
     def position(self, stem: str, index: sympy.Expr, dtype: str) -> str:
         """An index as a value."""
@@ -275,7 +279,7 @@ class ProgramBuilder:
         found = self._keep(self.contraction.name, Step("sums", node.name, (), varies, self.axes.flat(index, node.type.sizes())))
         for value in bias:
             at = (index[1],) if window else self.broadcast(value, node.type, index)
-            found = self.map(node.name, "{0} + {1}", [found, self.value(value, at)])
+            found = self.map(node.name, Arg(0) + Arg(1), [found, self.value(value, at)])
         return found
 
     def _before(self, x: str, window: Convolution) -> Program | None:
@@ -301,12 +305,12 @@ class ProgramBuilder:
 
     # The parts of lowerings
 
-    def map(self, stem: str, expression: str, args: Sequence[str], dtype: str = "float32") -> str:
+    def map(self, stem: str, expression: Expr, args: Sequence[str], dtype: str = "float32") -> str:
         """A pointwise map over values; a value's own name where it changes nothing."""
-        if expression == "{0}":
+        if expression == SELF:
             return args[0]
         varies = frozenset().union(*(self.steps[a].varies for a in args))
-        return self._keep(stem, Step("map", expression, tuple(args), varies, dtype=dtype))
+        return self._keep(stem, Step("map", "", tuple(args), varies, dtype=dtype, expr=expression))
 
     def reduced_index(self, node: Node, index: Index, dims: tuple[int, ...], sizes: tuple[Size, ...]) -> Index:
         """The index with the reduced dimensions running: over the axes that they run over already, or over new ones."""
@@ -330,7 +334,7 @@ class ProgramBuilder:
         over = frozenset().union(*(index[d].free_symbols for d in dims))
         args = tuple(value(index) for value in values)
         if not over:
-            return tuple(self.map(f"{stem}_{part}", text, args[:1]) for part, text in zip(COMBINES[kind], OF_ONE.get(kind, ("{0}",))))
+            return tuple(self.map(f"{stem}_{part}", text, args[:1]) for part, text in zip(COMBINES[kind], OF_ONE.get(kind, (SELF,))))
         varies = frozenset().union(*(self.steps[a].varies for a in args))
         step = Step("reduce", kind, args, varies - over, axes=tuple(sorted(over, key=str)), dtype=self.steps[args[0]].dtype)
         if not over <= varies:

@@ -14,9 +14,8 @@ from typing import Sequence
 import sympy
 
 from kgen.compiler.loops.access import Place, Within
+from kgen.compiler.loops.expr import CHOICE
 from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Reduce
-
-_CHOICE = "{0} ? {1} : {2}"
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,10 @@ def _read_by_pointers(program: Program) -> tuple[Program, tuple[Chosen, ...]]:
     """The result of :func:`chosen`, worked out; values that nothing needs any more are gone."""
     values: dict[str, Load | Map] = {x.name: x for x in program.loads}
     values |= {s.name: s for s in program.steps if isinstance(s, Map)}
-    inner = {s.args[2] for s in values.values() if isinstance(s, Map) and s.expression == _CHOICE}
+    inner = {s.args[2] for s in values.values() if isinstance(s, Map) and s.expression == CHOICE}
     found = []
     for step in program.steps:
-        if isinstance(step, Map) and step.expression == _CHOICE and step.level == ELEMENT and step.name not in inner:
+        if isinstance(step, Map) and step.expression == CHOICE and step.level == ELEMENT and step.name not in inner:
             if one := _chosen(step, values):
                 found.append(one)
     if not found:
@@ -83,7 +82,7 @@ def _chosen(top: Map, values: dict[str, Load | Map]) -> Chosen | None:
     conditions: list[Load] = []
     loads: list[Load] = []
     at: Load | Map | None = top
-    while isinstance(at, Map) and at.expression == _CHOICE:
+    while isinstance(at, Map) and at.expression == CHOICE:
         condition, part = values.get(at.args[0]), values.get(at.args[1])
         if not isinstance(condition, Load) or condition.tensor or condition.level == ELEMENT or not isinstance(part, Load):
             return None

@@ -14,7 +14,7 @@ from kgen.compiler.loops.indices import COLUMNS, times
 from kgen.compiler.loops.program import ELEMENT, ROW, Load, Map, Program, Reduce, Scan, Store, Window
 from kgen.compiler.lower.builder import ProgramBuilder, Step
 from kgen.compiler.operators.op import Index
-from kgen.compiler.operators.table import COMBINES
+from kgen.compiler.operators.reductions import COMBINES
 
 
 MOST_VISITS = 2  # visits of an element by the loops of a reduction; more are work that is done again
@@ -85,7 +85,7 @@ class Layout:
         if step.kind == "load":
             return Load(name, step.text, self._place(step), level, step.dtype, step.fill, step.args)
         if step.kind == "map":
-            return Map(name, step.text, step.args, level, step.dtype)
+            return Map(name, step.expr, step.args, level, step.dtype)
         if step.kind == "running":
             return Scan(name, step.text, step.args, step.reverse, level)
         inner = {at: inside for at, inside in self.needed.items() if inside.varies & self._inner}

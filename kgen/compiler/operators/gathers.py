@@ -18,8 +18,8 @@ from typing import Any, Mapping
 from kgen.compiler.graph.dtypes import is_float
 from kgen.compiler.graph.graph import Literal, Node, Ref
 from kgen.compiler.graph.source import spell_value
+from kgen.compiler.loops.expr import CHOICE, const, equal, where, x, y
 from kgen.compiler.operators.op import Builder, Captured, Index
-from kgen.compiler.operators.pointwise import c_float, literal
 
 
 def _fixed(call: Captured, argument: str, dim: int) -> bool:
@@ -162,7 +162,7 @@ def pad(builder: Builder, node: Node, index: Index) -> str:
 
 def overwrite(builder: Builder, node: Node, index: Index) -> str:
     """The element of the part where the index lies in it, else the tensor's own."""
-    x, part = node.inputs
+    whole, part = node.inputs
     dim, step, sizes = node["dim"], node["step"], builder.graph.type(part).sizes()
     at = index[dim] - node["start"]
     if node["selected"]:
@@ -172,11 +172,11 @@ def overwrite(builder: Builder, node: Node, index: Index) -> str:
     else:
         extent, inner = (sizes[dim] - 1) * step + 1, (builder.axes.divide(at, step),)
     if builder.outside(at, extent):
-        return builder.value(x, index)
+        return builder.value(whole, index)
     mask = builder.within(at, extent)
     mask += builder.within(builder.axes.modulo(index[dim] + -node["start"] % step, step), 1) if step > 1 else ()
     found = builder.masked(mask, lambda: builder.value(part, (*index[:dim], *inner, *index[dim + 1 :])))
-    return builder.map(node.name, "{0} ? {1} : {2}", [builder.holds(mask), found, builder.value(x, index)], node.type.dtype) if mask else found
+    return builder.map(node.name, CHOICE, [builder.holds(mask), found, builder.value(whole, index)], node.type.dtype) if mask else found
 
 
 def flip(builder: Builder, node: Node, index: Index) -> str:
@@ -202,10 +202,10 @@ def repeat(builder: Builder, node: Node, index: Index) -> str:
 
 def gather(builder: Builder, node: Node, index: Index) -> str:
     """``x[.., index[i, j, ..], ..]``; of ``index_select``, the index has the one dimension alone."""
-    x, places = node.inputs
+    source, places = node.inputs
     dim = node["dim"]
     at = index if len(builder.graph.type(places).shape) == len(index) and node.op == "gather" else (index[dim],)
-    return _at_places(builder, node, x, index, {dim: builder.value(places, tuple(at))})
+    return _at_places(builder, node, source, index, {dim: builder.value(places, tuple(at))})
 
 
 def embed(builder: Builder, node: Node, index: Index) -> str:
@@ -216,7 +216,7 @@ def embed(builder: Builder, node: Node, index: Index) -> str:
 
 def index_tensor(builder: Builder, node: Node, index: Index) -> str:
     """``x[:, i[a, b], j[a, b], :]``: the indexed dimensions become those of the indices, which are broadcast."""
-    x, *places = node.inputs
+    source, *places = node.inputs
     first, rank = node["dims"][0], node["rank"]
     inner = index[first : first + rank]
     found = {}
@@ -224,18 +224,18 @@ def index_tensor(builder: Builder, node: Node, index: Index) -> str:
         sizes = builder.graph.type(name).sizes()
         at = tuple(builder.axes.constant(0) if s == 1 else i for s, i in zip(sizes, inner[rank - len(sizes) :]))
         value = builder.value(name, at)
-        size = builder.graph.type(x).shape[d]
-        found[d] = builder.map(f"{node.name}_wrapped", f"{{0}} < 0 ? {{0}} + {size} : {{0}}", [value], builder.steps[value].dtype)
+        size = builder.graph.type(source).shape[d]
+        found[d] = builder.map(f"{node.name}_wrapped", where(x < 0, x + size, x), [value], builder.steps[value].dtype)
     whole = (*index[:first], *(builder.axes.constant(0) for _ in node["dims"]), *index[first + rank :])
-    return _at_places(builder, node, x, whole, found)
+    return _at_places(builder, node, source, whole, found)
 
 
-def _at_places(builder: Builder, node: Node, x: str, index: Index, values: dict[int, str]) -> str:
+def _at_places(builder: Builder, node: Node, source: str, index: Index, values: dict[int, str]) -> str:
     """The element of ``x`` at the index, with values of the program in some dimensions."""
     at = list(index)
     for d, value in values.items():
-        at[d] = builder.place(f"{node.name}_place", value, builder.graph.type(x).shape[d])
-    return builder.value(x, tuple(at))
+        at[d] = builder.place(f"{node.name}_place", value, builder.graph.type(source).shape[d])
+    return builder.value(source, tuple(at))
 
 
 def fill(builder: Builder, node: Node, index: Index) -> str:
@@ -249,21 +249,21 @@ def count(builder: Builder, node: Node, index: Index) -> str:
     if isinstance(start, int) and isinstance(step, int):
         return builder.position(node.name, start + step * index[0], node.type.dtype)
     at = builder.position(f"{node.name}_number", index[0], "float32")
-    return builder.map(node.name, f"{c_float(start)} + {c_float(step)} * {{0}}", [at])
+    return builder.map(node.name, float(start) + float(step) * x, [at])
 
 
 def space(builder: Builder, node: Node, index: Index) -> str:
     """Numbers of equal distance, counted from the nearer end, as PyTorch does: the last one is exact."""
     start, end, last = node["start"], node["end"], node["steps"] - 1
-    at, step = builder.position(f"{node.name}_number", index[0], "float32"), c_float((end - start) / last)
-    text = f"{{0}} < {c_float((last + 1) // 2)} ? {c_float(start)} + {step} * {{0}} : {c_float(end)} - {step} * ({c_float(last)} - {{0}})"
-    return builder.map(node.name, text, [at])
+    at, step = builder.position(f"{node.name}_number", index[0], "float32"), (end - start) / last
+    number = where(x < float((last + 1) // 2), float(start) + step * x, float(end) - step * (float(last) - x))
+    return builder.map(node.name, number, [at])
 
 
 def identity_matrix(builder: Builder, node: Node, index: Index) -> str:
     """One where both indices are the same, else zero."""
     dtype = node.type.dtype
     places = [builder.position(f"{node.name}_{word}", i, "int64") for word, i in zip(("row", "col"), index)]
-    return builder.map(node.name, f"{{0}} == {{1}} ? {literal(1, dtype)} : {literal(0, dtype)}", places, dtype)
+    return builder.map(node.name, where(equal(x, y), const(1, dtype), const(0, dtype)), places, dtype)
 
 

@@ -10,6 +10,7 @@ import sympy
 
 from kgen.compiler.graph.graph import Node, OpGraph, Operand, Ref, Tensor
 from kgen.compiler.loops.access import Within
+from kgen.compiler.loops.expr import Expr
 from kgen.compiler.loops.indices import Axes, Size
 from kgen.compiler.operators import views
 
@@ -21,7 +22,7 @@ Index = tuple[sympy.Expr, ...]
 class Kind(StrEnum):
     """The kind of an operator, which decides how it is lowered."""
 
-    POINTWISE = auto()  #: elementwise, with broadcasting; a C expression over its operands
+    POINTWISE = auto()  #: elementwise, with broadcasting; an expression over its operands
     INDEXED = auto()  #: operands at other indices, under masks; ``lower`` asks a program's builder for it at an index
     CONSTANT = auto()  #: made of numbers and indices alone; lowered like INDEXED, and computed where it is used
     REDUCTION = auto()  #: reduces some dimensions; lowers into maps and reductions
@@ -60,10 +61,10 @@ class Lowering(Protocol):
     """The means of lowering a reduction; values are opaque handles of elements or of rows."""
 
     two_passes: bool
-    count: str  #: the number of elements that are reduced, as a C expression of type float
+    count: Expr  #: the number of elements that are reduced, as a float
     place: Any  #: the number of an element among those that are reduced together
 
-    def map(self, expression: str, *values: Any, name: str = "") -> Any: ...
+    def map(self, expression: Expr, *values: Any, name: str = "") -> Any: ...
     def reduce(self, kind: str, *values: Any) -> Any: ...
 
 
@@ -83,7 +84,7 @@ class Builder(Protocol):
     steps: Mapping[str, Value]
 
     def value(self, name: Operand, index: Index) -> str: ...
-    def map(self, stem: str, expression: str, args: Sequence[str], dtype: str = "float32") -> str: ...
+    def map(self, stem: str, expression: Expr, args: Sequence[str], dtype: str = "float32") -> str: ...
     def number(self, stem: str, value: float | int, dtype: str) -> str: ...
     def position(self, stem: str, index: sympy.Expr, dtype: str) -> str: ...
     def place(self, stem: str, value: str, size: int) -> sympy.Expr: ...
@@ -103,12 +104,12 @@ class Builder(Protocol):
 class Op:
     """One entry of the table.
 
-    ``targets`` are the ATen operators that it covers. ``operands`` are the arguments that may be tensors, in the order of
-    ``{0}``, ``{1}``; ``attrs`` are the arguments kept as attributes. ``accept`` may refuse a call, which then stays a
+    ``targets`` are the ATen operators that it covers. ``operands`` are the arguments that may be tensors, in the order in
+    which ``expression`` takes them; ``attrs`` are the arguments kept as attributes. ``accept`` may refuse a call, which then stays a
     library call. ``library`` spells the library call from the attributes, where it is not the captured one. ``index`` is
     a view's function of indices; the view takes a ``part`` of its operand, or all of it. ``flops`` is the count for one
     element of the output. ``integers`` is the expression for results that are integers or booleans; without one, such
-    calls stay library calls. Of a reduction, it says that results are places of elements.
+    calls stay library calls. ``places`` says that results of a reduction are places of elements.
     """
 
     name: str
@@ -116,8 +117,9 @@ class Op:
     targets: tuple[str, ...] = ()
     operands: tuple[str, ...] = ("self",)
     attrs: tuple[str, ...] = ()
-    expression: str = ""
-    integers: str = ""
+    expression: Expr | None = None
+    integers: Expr | None = None
+    places: bool = False
     lower: Callable[..., Any] | None = None
     accept: Callable[[Captured], bool] = field(default=lambda call: True)
     read: Callable[[Captured], Mapping[str, Any]] | None = None

@@ -1,138 +1,22 @@
-"""Pointwise operators: one entry for each, with its expression, and the functions that expressions call.
-
-Expressions are C: ``{0}``, ``{1}``, ... stand for operands, ``{name}`` for attributes. The device spells functions in
-capitals (``EXP``, ``ERF``, ...): ``expf`` in CUDA, ``vec::exp`` on the CPU. Expressions have no branches, so that compilers
-can vectorise them. They return NaN where PyTorch does.
-"""
+"""Pointwise operators: one entry for each, with its expression of operands ``x``, ``y``, ``z`` and ``w`` and of attributes."""
 
 from __future__ import annotations
 
 import math
-import struct
-from dataclasses import dataclass
-from typing import Any, Callable
+from operator import and_, ge, gt, le, lshift, lt, or_, rshift, xor
+from typing import Any, Callable, Sequence
 
 from kgen.compiler.graph.dtypes import is_float
-from kgen.compiler.graph.graph import Literal, Ref
+from kgen.compiler.graph.graph import Literal, Node, Ref
+from kgen.compiler.loops.expr import (INFINITY, Cast, Expr, attr, both, differ, double, either, equal, exactly, filled,
+                                      function, no, w, where, wide, x, y, z)
+from kgen.compiler.loops.functions import (absolute, apply_elu, apply_gelu, apply_gelu_tanh, apply_hardsigmoid,
+                                           apply_hardswish, apply_logsigmoid, apply_mish, apply_sigmoid, apply_silu,
+                                           apply_softplus, atan2, clamp_to, copysign, cos, erf, exp, expbelow, expm1,
+                                           finite_max, floor_divide, floor_modulo, fmax, fmin, fmod, hypot, inverseroot,
+                                           lgamma, log, log1p, log_sum, nan_max, nan_min, positive, power, rint, sin,
+                                           softmax_factor, sqrt, sqrt64, tanh, trunc)
 from kgen.compiler.operators.op import Captured, Kind, Op
-
-
-@dataclass(frozen=True)
-class Function:
-    """A C function that expressions may call: ``body`` is the expression it returns, ``comment`` its formula.
-
-    ``half`` is an expression for results of half types, where another one than ``body`` is cheaper. Its error is far below
-    their rounding. It may use ``RECIPROCAL``, ``NORMAL``, which is the normal distribution's share below a number, and
-    ``CHOOSE``, which computes both of its numbers.
-    """
-
-    name: str
-    parameters: tuple[str, ...]
-    body: str
-    comment: str
-    half: str = ""
-
-
-#: Functions that expressions call, by name. A body is one expression over its parameters.
-FUNCTIONS = {
-    f.name: f
-    for f in (
-        Function("apply_gelu", ("x",), "0.5f * x * (1.0f + ERF(x * 0.70710678118654752f))", "x * Phi(x), exact form", "x * NORMAL(x)"),
-        Function(
-            "apply_gelu_tanh",
-            ("x",),
-            "0.5f * x * (1.0f + TANH(0.79788456080286536f * (x + 0.044715f * x * x * x)))",
-            "x * Phi(x), tanh approximation",
-            "x * RECIPROCAL(1.0f + EXP(-1.5957691216057308f * (x + 0.044715f * x * x * x)))",
-        ),
-        Function("apply_sigmoid", ("x",), "QUOTIENT(1.0f, 1.0f + EXP(-x))", "1 / (1 + exp(-x))", "RECIPROCAL(1.0f + EXP(-x))"),
-        Function("apply_silu", ("x",), "QUOTIENT(x, 1.0f + EXP(-x))", "x * sigmoid(x)", "x * RECIPROCAL(1.0f + EXP(-x))"),
-        Function(
-            "apply_softplus",
-            ("x", "beta", "threshold"),
-            "x * beta > threshold ? x : LOG1P(EXP(x * beta)) / beta",
-            "log(1 + exp(beta * x)) / beta; x itself above the threshold",
-            "CHOOSE(x * beta > threshold, x, LOG1P(EXP(x * beta)) / beta)",
-        ),
-        Function(
-            "mish_ratio",
-            ("e",),
-            "QUOTIENT(e * (e + 2.0f), e * (e + 2.0f) + 2.0f)",
-            "tanh(log(1 + e))",
-            "(e * (e + 2.0f)) * RECIPROCAL(e * (e + 2.0f) + 2.0f)",
-        ),
-        Function(
-            "apply_mish",
-            ("x",),
-            "x > 20.0f ? x : x * mish_ratio(EXP(x > 20.0f ? 20.0f : x))",
-            "x * tanh(softplus(x)); beyond 20 the factor rounds to 1",
-            "CHOOSE(x > 20.0f, x, x * mish_ratio(EXP(x)))",
-        ),
-        Function("apply_elu", ("x", "alpha", "scale", "slope"), "x > 0.0f ? x * scale : EXPM1(x * slope) * (alpha * scale)", "ELU"),
-        Function("apply_hardswish", ("x",), "QUOTIENT(x * clamp_to(x + 3.0f, 0.0f, 6.0f), 6.0f)", "x * relu6(x + 3) / 6",
-                 "x * (clamp_to(x + 3.0f, 0.0f, 6.0f) * 0.16666667f)"),
-        Function("apply_hardsigmoid", ("x",), "QUOTIENT(clamp_to(x + 3.0f, 0.0f, 6.0f), 6.0f)", "relu6(x + 3) / 6",
-                 "clamp_to(x + 3.0f, 0.0f, 6.0f) * 0.16666667f"),
-        Function(
-            "apply_logsigmoid",
-            ("x",),
-            "(x < 0.0f ? x : 0.0f) - LOG1P(EXP(-ABS(x)))",
-            "-log(1 + exp(-x)), stable on both sides",
-        ),
-        Function(
-            "floor_divide",
-            ("x", "y"),
-            "y == 0.0f ? x / y : RINT((x - floor_modulo(x, y)) / y)",
-            "the whole number below the quotient, exactly",
-        ),
-        Function("floor_modulo", ("x", "y"), "fix_modulo(FMOD(x, y), y)", "the remainder with the sign of the divisor"),
-        Function("fix_modulo", ("r", "y"), "r != 0.0f && (r < 0.0f) != (y < 0.0f) ? r + y : r", "the remainder with y's sign"),
-        Function("clamp_to", ("x", "low", "high"), "x < low ? low : (x > high ? high : x)", "NaN stays NaN"),
-        Function("nan_max", ("a", "b"), "a > b || a != a ? a : b", "the larger; NaN if either is"),
-        Function("nan_min", ("a", "b"), "a < b || a != a ? a : b", "the smaller; NaN if either is"),
-        Function(
-            "finite_max",
-            ("m",),
-            "ABS(m) == INFINITY ? 0.0f : m",
-            "what is subtracted from a row before exp: its maximum, or 0 where that is infinite",
-        ),
-        Function(
-            "softmax_factor",
-            ("m", "s"),
-            "m == INFINITY ? NAN : 1.0f / s",
-            "1 / sum; a row with an infinity has no softmax",
-        ),
-        Function("log_sum", ("m", "s"), "m == INFINITY ? NAN : LOG(s)", "log(sum); a row with an infinity has no log softmax"),
-        Function("positive", ("x",), "x < 0.0f ? 0.0f : x", "max(x, 0); NaN stays NaN"),
-    )
-}  # fmt: skip
-
-
-def c_float(value: float | int | None) -> str:
-    """A C literal of type float: the float32 nearest to ``value``."""
-    if value is None:
-        raise ValueError("no value")
-    value = float(value)
-    if math.isnan(value):
-        return "NAN"
-    if math.isinf(value) or abs(value) > 3.4028235677973366e38:
-        return "INFINITY" if value > 0 else "-INFINITY"
-    single = struct.unpack("f", struct.pack("f", value))[0]
-    # The shortest decimal that rounds to the same float32.
-    for digits in range(1, 18):
-        text = f"{single:.{digits}g}"
-        if struct.unpack("f", struct.pack("f", float(text)))[0] == single:
-            break
-    if "e" not in text and "." not in text:
-        text += ".0"
-    return f"{text}f"
-
-
-def literal(value: float | int, dtype: str) -> str:
-    """A C literal: a float, or an integer where the number and the values beside it are integers."""
-    if is_float(dtype) or isinstance(value, float):
-        return c_float(value)
-    return f"{int(value)}LL" if abs(value) > 0x7FFFFFFF else str(int(value))
 
 
 def _scalar(*names: str) -> Callable[[Captured], bool]:
@@ -160,23 +44,23 @@ _BINARY = {"operands": ("self", "other")}
 _PLAIN = {"accept": _equal("alpha", None, 1), **_BINARY}
 
 
-def _pointwise(name: str, targets: str, expression: str, **more: Any) -> Op:
+def _pointwise(name: str, targets: str, expression: Expr | None, **more: Any) -> Op:
     return Op(name, Kind.POINTWISE, tuple(f"aten.{t}" for t in targets.split()), expression=expression, **more)
 
 
-def _both(name: str, targets: str, expression: str, **more: Any) -> Op:
+def _both(name: str, targets: str, expression: Expr | None, **more: Any) -> Op:
     """An entry with one expression for results of every dtype."""
     return _pointwise(name, targets, expression, integers=expression, **more)
 
 
-def _binary(name: str, expression: str, aliases: str = "", **more: Any) -> Op:
+def _binary(name: str, expression: Expr, aliases: str = "", **more: Any) -> Op:
     """A function of two values or of a value and a number, for results of every dtype."""
     return _both(name, f"{name}.Tensor {name}.Scalar {aliases}", expression, **_BINARY, **more)
 
 
 def _functions(names: str, flops: int) -> tuple[Op, ...]:
     """Functions of the C library, which the device spells by the capitals of their names."""
-    return tuple(_pointwise(n, f"{n}.default", f"{n.upper()}({{0}})", flops=flops) for n in names.split())
+    return tuple(_pointwise(n, f"{n}.default", function(n.upper())(x), flops=flops) for n in names.split())
 
 
 def _keeps_place(call: Captured) -> bool:
@@ -217,114 +101,125 @@ def _clamp_attrs(call: Captured) -> dict[str, Any] | None:
 
 
 POINTWISE = (
-    _both("add", "add.Tensor add.Scalar", "{0} + {1}", read=lambda c: {"alpha": c.arguments.get("alpha", 1)}, **_PLAIN),
-    _pointwise("add_scaled", "add.Tensor", "{0} + {alpha} * {1}", **_ALPHA),
-    _both("sub", "sub.Tensor sub.Scalar", "{0} - {1}", **_PLAIN),
-    _both("rsub", "rsub.Tensor rsub.Scalar", "{1} - {0}", **_PLAIN),
-    _both("mul", "mul.Tensor mul.Scalar multiply.Tensor multiply.Scalar", "{0} * {1}", **_BINARY),
-    _pointwise("div", "div.Tensor div.Scalar divide.Tensor divide.Scalar true_divide.Tensor div.Tensor_mode", "{0} / {1}",
+    _both("add", "add.Tensor add.Scalar", x + y, read=lambda c: {"alpha": c.arguments.get("alpha", 1)}, **_PLAIN),
+    _pointwise("add_scaled", "add.Tensor", x + attr("alpha") * y, **_ALPHA),
+    _both("sub", "sub.Tensor sub.Scalar", x - y, **_PLAIN),
+    _both("rsub", "rsub.Tensor rsub.Scalar", y - x, **_PLAIN),
+    _both("mul", "mul.Tensor mul.Scalar multiply.Tensor multiply.Scalar", x * y, **_BINARY),
+    _pointwise("div", "div.Tensor div.Scalar divide.Tensor divide.Scalar true_divide.Tensor div.Tensor_mode", x / y,
          accept=_equal("rounding_mode", None), **_BINARY),
-    _both("neg", "neg.default", "-{0}"),
-    _pointwise("abs", "abs.default", "ABS({0})", integers="{0} < 0 ? -{0} : {0}"),
-    _pointwise("reciprocal", "reciprocal.default pow.Tensor_Scalar", "1.0f / {0}", accept=_equal("exponent", None, -1)),
-    _both("cube", "pow.Tensor_Scalar", "{0} * {0} * {0}", accept=_equal("exponent", 3)),
-    _both("square", "square.default pow.Tensor_Scalar", "{0} * {0}", accept=_equal("exponent", None, 2)),
-    _pointwise("sqrt", "sqrt.default pow.Tensor_Scalar", "SQRT({0})", accept=_equal("exponent", None, 0.5)),
-    _pointwise("rsqrt", "rsqrt.default pow.Tensor_Scalar", "1.0f / SQRT({0})", accept=_equal("exponent", None, -0.5)),
-    _pointwise("exp", "exp.default", "EXP({0})", flops=8),
-    _pointwise("expm1", "expm1.default", "EXPM1({0})", flops=10),
-    _pointwise("log", "log.default", "LOG({0})", flops=8),
-    _pointwise("log1p", "log1p.default", "LOG1P({0})", flops=10),
-    _pointwise("sin", "sin.default", "SIN({0})", flops=15),
-    _pointwise("cos", "cos.default", "COS({0})", flops=15),
-    _pointwise("erf", "erf.default", "ERF({0})", flops=20),
-    _pointwise("tanh", "tanh.default", "TANH({0})", flops=12),
-    _pointwise("pow_scalar", "pow.Tensor_Scalar", "POW({0}, {1})", operands=("self", "exponent"), flops=20),
-    _pointwise("maximum", "maximum.default max.other", "nan_max({0}, {1})", integers="{0} > {1} ? {0} : {1}", **_BINARY),
-    _pointwise("minimum", "minimum.default min.other", "nan_min({0}, {1})", integers="{0} < {1} ? {0} : {1}", **_BINARY),
-    _pointwise("relu", "relu.default relu_.default", "positive({0})"),
-    _pointwise("relu6", "relu6.default", "clamp_to({0}, 0.0f, 6.0f)"),
-    _pointwise("clamp", "clamp.default hardtanh.default clamp_.default hardtanh_.default", "clamp_to({0}, {min}, {max})",
-         read=_clamp_attrs, integers="{0} < {min} ? {min} : ({0} > {max} ? {max} : {0})"),
-    _both("clamp_min", "clamp_min.default clamp.default", "{0} < {min} ? {min} : {0}", attrs=("min",), accept=_one_bound("min", "max")),
-    _both("clamp_max", "clamp_max.default clamp.default", "{0} > {max} ? {max} : {0}", attrs=("max",), accept=_one_bound("max", "min")),
-    _pointwise("leaky_relu", "leaky_relu.default leaky_relu_.default", "{0} > 0.0f ? {0} : {0} * {negative_slope}",
+    _both("neg", "neg.default", -x),
+    _pointwise("abs", "abs.default", absolute(x), integers=where(x < 0, -x, x)),
+    _pointwise("reciprocal", "reciprocal.default pow.Tensor_Scalar", 1.0 / x, accept=_equal("exponent", None, -1)),
+    _both("cube", "pow.Tensor_Scalar", x * x * x, accept=_equal("exponent", 3)),
+    _both("square", "square.default pow.Tensor_Scalar", x * x, accept=_equal("exponent", None, 2)),
+    _pointwise("sqrt", "sqrt.default pow.Tensor_Scalar", sqrt(x), accept=_equal("exponent", None, 0.5)),
+    _pointwise("rsqrt", "rsqrt.default pow.Tensor_Scalar", 1.0 / sqrt(x), accept=_equal("exponent", None, -0.5)),
+    _pointwise("exp", "exp.default", exp(x), flops=8),
+    _pointwise("expm1", "expm1.default", expm1(x), flops=10),
+    _pointwise("log", "log.default", log(x), flops=8),
+    _pointwise("log1p", "log1p.default", log1p(x), flops=10),
+    _pointwise("sin", "sin.default", sin(x), flops=15),
+    _pointwise("cos", "cos.default", cos(x), flops=15),
+    _pointwise("erf", "erf.default", erf(x), flops=20),
+    _pointwise("tanh", "tanh.default", tanh(x), flops=12),
+    _pointwise("pow_scalar", "pow.Tensor_Scalar", power(x, y), operands=("self", "exponent"), flops=20),
+    _pointwise("maximum", "maximum.default max.other", nan_max(x, y), integers=where(x > y, x, y), **_BINARY),
+    _pointwise("minimum", "minimum.default min.other", nan_min(x, y), integers=where(x < y, x, y), **_BINARY),
+    _pointwise("relu", "relu.default relu_.default", positive(x)),
+    _pointwise("relu6", "relu6.default", clamp_to(x, 0.0, 6.0)),
+    _pointwise("clamp", "clamp.default hardtanh.default clamp_.default hardtanh_.default", clamp_to(x, attr("min"), attr("max")),
+         read=_clamp_attrs, integers=where(x < attr("min"), attr("min"), where(x > attr("max"), attr("max"), x))),
+    _both("clamp_min", "clamp_min.default clamp.default", where(x < attr("min"), attr("min"), x), attrs=("min",), accept=_one_bound("min", "max")),
+    _both("clamp_max", "clamp_max.default clamp.default", where(x > attr("max"), attr("max"), x), attrs=("max",), accept=_one_bound("max", "min")),
+    _pointwise("leaky_relu", "leaky_relu.default leaky_relu_.default", where(x > 0.0, x, x * attr("negative_slope")),
          attrs=("negative_slope",), accept=_scalar("negative_slope")),
-    _pointwise("threshold", "threshold.default", "{0} <= {threshold} ? {value} : {0}", attrs=("threshold", "value"),
+    _pointwise("threshold", "threshold.default", where(x <= attr("threshold"), attr("value"), x), attrs=("threshold", "value"),
          accept=_scalar("threshold", "value")),
-    _pointwise("gelu", "gelu.default", "apply_gelu({0})", accept=_equal("approximate", "none"), flops=25),
-    _pointwise("gelu_tanh", "gelu.default", "apply_gelu_tanh({0})", accept=_equal("approximate", "tanh"), flops=20),
-    _pointwise("sigmoid", "sigmoid.default", "apply_sigmoid({0})", flops=10),
-    _pointwise("silu", "silu.default silu_.default", "apply_silu({0})", flops=10),
-    _pointwise("mish", "mish.default", "apply_mish({0})", flops=15),
-    _pointwise("softplus", "softplus.default", "apply_softplus({0}, {beta}, {threshold})", attrs=("beta", "threshold"),
+    _pointwise("gelu", "gelu.default", apply_gelu(x), accept=_equal("approximate", "none"), flops=25),
+    _pointwise("gelu_tanh", "gelu.default", apply_gelu_tanh(x), accept=_equal("approximate", "tanh"), flops=20),
+    _pointwise("sigmoid", "sigmoid.default", apply_sigmoid(x), flops=10),
+    _pointwise("silu", "silu.default silu_.default", apply_silu(x), flops=10),
+    _pointwise("mish", "mish.default", apply_mish(x), flops=15),
+    _pointwise("softplus", "softplus.default", apply_softplus(x, attr("beta"), attr("threshold")), attrs=("beta", "threshold"),
          accept=_scalar("beta", "threshold"), flops=18),
-    _pointwise("elu", "elu.default elu_.default", "apply_elu({0}, {alpha}, {scale}, {input_scale})",
+    _pointwise("elu", "elu.default elu_.default", apply_elu(x, attr("alpha"), attr("scale"), attr("input_scale")),
          attrs=("alpha", "scale", "input_scale"), flops=12),
     _pointwise("selu", "selu.default",
-         "apply_elu({0}, 1.6732632423543772f, 1.0507009873554805f, 1.0f)", flops=12),
-    _pointwise("hardswish", "hardswish.default hardswish_.default", "apply_hardswish({0})", flops=5),
-    _pointwise("hardsigmoid", "hardsigmoid.default", "apply_hardsigmoid({0})", flops=4),
-    _pointwise("log_sigmoid", "log_sigmoid.default", "apply_logsigmoid({0})", flops=20),
-    _pointwise("lerp_affine", "", "{0} * {1} + {2}", flops=2),
-    _pointwise("distributed_product", "", "{0} * {1} + {0} * {2}", flops=3),
-    _pointwise("normalise", "", "({0} - {1}) * {2}", flops=2),
-    _pointwise("normalise_affine", "", "({0} - {1}) * {2} + {3}", flops=3),
+         apply_elu(x, exactly("1.6732632423543772"), exactly("1.0507009873554805"), 1.0), flops=12),
+    _pointwise("hardswish", "hardswish.default hardswish_.default", apply_hardswish(x), flops=5),
+    _pointwise("hardsigmoid", "hardsigmoid.default", apply_hardsigmoid(x), flops=4),
+    _pointwise("log_sigmoid", "log_sigmoid.default", apply_logsigmoid(x), flops=20),
+    _pointwise("lerp_affine", "", x * y + z, flops=2),
+    _pointwise("distributed_product", "", x * y + x * z, flops=3),
+    _pointwise("normalise", "", (x - y) * z, flops=2),
+    _pointwise("normalise_affine", "", (x - y) * z + w, flops=3),
     # In float64: what is rounded here is the same for all elements of a channel, and nothing averages it out.
-    _pointwise("inverse_deviation", "", "static_cast<float>(1.0 / sqrt({0} + {eps}))", attrs=("eps",)),
+    _pointwise("inverse_deviation", "", Cast(double(1.0) / sqrt64(x + wide("eps")), "float32"), attrs=("eps",)),
     # In float32: few elements share it, and a kernel computes it for as many spans as there are rows and groups.
-    _pointwise("inverse_deviation_of_columns", "", "INVERSEROOT({0} + static_cast<float>({eps}))", attrs=("eps",)),
-    _pointwise("scaled_inverse_deviation", "", "static_cast<float>({1} / sqrt({0} + {eps}))", attrs=("eps",)),
-    _pointwise("moving_average", "", "static_cast<float>({keep} * {0} + {momentum} * {1})", attrs=("keep", "momentum")),
-    _pointwise("apply_softmax", "", "EXPBELOW({0} - finite_max({1})) * softmax_factor({1}, {2})", flops=10),
-    _pointwise("apply_log_softmax", "", "({0} - {1}) - log_sum({1}, {2})", flops=10),
+    _pointwise("inverse_deviation_of_columns", "", inverseroot(x + Cast(wide("eps"), "float32")), attrs=("eps",)),
+    _pointwise("scaled_inverse_deviation", "", Cast(y / sqrt64(x + wide("eps")), "float32"), attrs=("eps",)),
+    _pointwise("moving_average", "", Cast(wide("keep") * x + wide("momentum") * y, "float32"), attrs=("keep", "momentum")),
+    _pointwise("apply_softmax", "", expbelow(x - finite_max(y)) * softmax_factor(y, z), flops=10),
+    _pointwise("apply_log_softmax", "", x - y - log_sum(y, z), flops=10),
 )  # fmt: skip
 
 #: Comparisons, logic, choices, conversions, and functions that few networks have.
 MORE_POINTWISE = (
-    *(_binary(name, f"{{0}} {sign} {{1}}") for name, sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("eq", "=="), ("ne", "!="))),
-    *(_binary(f"bitwise_{name}", f"{{0}} {sign} {{1}}", f"__{name}__.Tensor __{name}__.Scalar")
-      for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))),
-    _both("logical_and", "logical_and.default", "{0} && {1}", **_BINARY),
-    _both("logical_or", "logical_or.default", "{0} || {1}", **_BINARY),
-    _both("logical_xor", "logical_xor.default", "!{0} != !{1}", **_BINARY),
-    _both("bitwise_not", "bitwise_not.default", "~{0}", accept=lambda c: c.type is not None and c.type.dtype != "bool"),
-    _both("logical_not", "logical_not.default bitwise_not.default", "!{0}"),
-    _both("isnan", "isnan.default", "{0} != {0}"),
-    _both("isinf", "isinf.default", "ABS({0}) == INFINITY"),
-    _both("where", "where.self where.ScalarOther where.ScalarSelf where.Scalar", "{0} ? {1} : {2}",
+    *(_binary(name, compare(x, y)) for name, compare in (("lt", lt), ("le", le), ("gt", gt), ("ge", ge), ("eq", equal), ("ne", differ))),
+    *(_binary(f"bitwise_{name}", of(x, y), f"__{name}__.Tensor __{name}__.Scalar") for name, of in (("and", and_), ("or", or_), ("xor", xor))),
+    _both("logical_and", "logical_and.default", both(x, y), **_BINARY),
+    _both("logical_or", "logical_or.default", either(x, y), **_BINARY),
+    _both("logical_xor", "logical_xor.default", differ(no(x), no(y)), **_BINARY),
+    _both("bitwise_not", "bitwise_not.default", ~x, accept=lambda c: c.type is not None and c.type.dtype != "bool"),
+    _both("logical_not", "logical_not.default bitwise_not.default", no(x)),
+    _both("isnan", "isnan.default", differ(x, x)),
+    _both("isinf", "isinf.default", equal(absolute(x), INFINITY)),
+    _both("where", "where.self where.ScalarOther where.ScalarSelf where.Scalar", where(x, y, z),
           operands=("condition", "self", "other")),
-    _both("masked_fill", "masked_fill.Scalar masked_fill.Tensor", "{1} ? {2} : {0}", operands=("self", "mask", "value")),
-    _both("masked_put", "index_put.default", "{1} ? {2} : {0}", operands=("self", "indices", "values"), accept=_one_mask),
-    _both("cast", "_to_copy.default to.dtype to.other to.dtype_layout type_as.default", "static_cast<{ctype}>({0})", accept=_keeps_place,
+    _both("masked_fill", "masked_fill.Scalar masked_fill.Tensor", where(y, z, x), operands=("self", "mask", "value")),
+    _both("masked_put", "index_put.default", where(y, z, x), operands=("self", "indices", "values"), accept=_one_mask),
+    _both("cast", "_to_copy.default to.dtype to.other to.dtype_layout type_as.default", Cast(x), accept=_keeps_place,
           read=lambda c: {"dtype": c.type.dtype}, library=lambda attrs: f"{{0}}.to(torch.{attrs['dtype']})"),
-    _pointwise("remainder", "remainder.Tensor remainder.Scalar", "floor_modulo({0}, {1})", **_BINARY, flops=8),
-    _pointwise("remainder_of_whole", "remainder.Tensor remainder.Scalar", "", accept=_by_whole(1), **_BINARY,
-         integers="{0} % {1} < 0 ? {0} % {1} + {1} : {0} % {1}"),
-    _pointwise("quotient_of_whole", "floor_divide.default floor_divide.Scalar div.Tensor_mode div.Scalar_mode", "",
+    _pointwise("remainder", "remainder.Tensor remainder.Scalar", floor_modulo(x, y), **_BINARY, flops=8),
+    _pointwise("remainder_of_whole", "remainder.Tensor remainder.Scalar", None, accept=_by_whole(1), **_BINARY,
+         integers=where(x % y < 0, x % y + y, x % y)),
+    _pointwise("quotient_of_whole", "floor_divide.default floor_divide.Scalar div.Tensor_mode div.Scalar_mode", None,
          accept=lambda c: c.arguments.get("rounding_mode", "floor") == "floor" and _by_whole(1)(c), **_BINARY,
-         integers="{0} / {1} - ({0} % {1} < 0)"),
-    *(_pointwise(f"bitwise_{name}_shift", f"bitwise_{name}_shift.Tensor_Scalar bitwise_{name}_shift.Tensor __{name[0]}shift__.Scalar", "",
-         accept=_by_whole(0, 31), **_BINARY, integers=f"{{0}} {sign} {{1}}") for name, sign in (("left", "<<"), ("right", ">>"))),
-    _pointwise("fmod", "fmod.Tensor fmod.Scalar", "FMOD({0}, {1})", **_BINARY, flops=8),
-    _pointwise("fmax", "fmax.default", "FMAX({0}, {1})", **_BINARY),
-    _pointwise("fmin", "fmin.default", "FMIN({0}, {1})", **_BINARY),
-    _pointwise("copysign", "copysign.Tensor copysign.Scalar", "COPYSIGN({0}, {1})", **_BINARY),
-    _pointwise("atan2", "atan2.default", "ATAN2({0}, {1})", **_BINARY, flops=25),
-    _pointwise("hypot", "hypot.default", "HYPOT({0}, {1})", **_BINARY, flops=10),
-    _pointwise("pow", "pow.Tensor_Tensor pow.Scalar", "POW({0}, {1})", operands=("self", "exponent"), flops=20),
-    _pointwise("div_floor", "div.Tensor_mode floor_divide.default", "floor_divide({0}, {1})", accept=_equal("rounding_mode", None, "floor"),
+         integers=x / y - (x % y < 0)),
+    *(_pointwise(f"bitwise_{name}_shift", f"bitwise_{name}_shift.Tensor_Scalar bitwise_{name}_shift.Tensor __{name[0]}shift__.Scalar", None,
+         accept=_by_whole(0, 31), **_BINARY, integers=shift(x, y)) for name, shift in (("left", lshift), ("right", rshift))),
+    _pointwise("fmod", "fmod.Tensor fmod.Scalar", fmod(x, y), **_BINARY, flops=8),
+    _pointwise("fmax", "fmax.default", fmax(x, y), **_BINARY),
+    _pointwise("fmin", "fmin.default", fmin(x, y), **_BINARY),
+    _pointwise("copysign", "copysign.Tensor copysign.Scalar", copysign(x, y), **_BINARY),
+    _pointwise("atan2", "atan2.default", atan2(x, y), **_BINARY, flops=25),
+    _pointwise("hypot", "hypot.default", hypot(x, y), **_BINARY, flops=10),
+    _pointwise("pow", "pow.Tensor_Tensor pow.Scalar", power(x, y), operands=("self", "exponent"), flops=20),
+    _pointwise("div_floor", "div.Tensor_mode floor_divide.default", floor_divide(x, y), accept=_equal("rounding_mode", None, "floor"),
          **_BINARY, flops=10),
-    _pointwise("div_trunc", "div.Tensor_mode", "TRUNC({0} / {1})", accept=_equal("rounding_mode", "trunc"), **_BINARY),
-    _pointwise("clamp_min_tensor", "clamp_min.Tensor clamp.Tensor", "nan_max({0}, {1})", operands=("self", "min"), accept=_one_bound("min", "max")),
-    _pointwise("clamp_max_tensor", "clamp_max.Tensor clamp.Tensor", "nan_min({0}, {1})", operands=("self", "max"), accept=_one_bound("max", "min")),
-    _pointwise("clamp_tensor", "clamp.Tensor", "nan_min(nan_max({0}, {1}), {2})", operands=("self", "min", "max"), accept=_both_bounds),
-    _both("copy", "copy.default", "{0}", operands=("src", "self")),
-    _both("sub_scaled", "sub.Tensor", "{0} - {alpha} * {1}", **_ALPHA),
-    _pointwise("round", "round.default", "RINT({0})"),
-    _pointwise("sign", "sign.default sgn.default", "({0} > 0.0f) - ({0} < 0.0f)", integers="({0} > 0) - ({0} < 0)"),
+    _pointwise("div_trunc", "div.Tensor_mode", trunc(x / y), accept=_equal("rounding_mode", "trunc"), **_BINARY),
+    _pointwise("clamp_min_tensor", "clamp_min.Tensor clamp.Tensor", nan_max(x, y), operands=("self", "min"), accept=_one_bound("min", "max")),
+    _pointwise("clamp_max_tensor", "clamp_max.Tensor clamp.Tensor", nan_min(x, y), operands=("self", "max"), accept=_one_bound("max", "min")),
+    _pointwise("clamp_tensor", "clamp.Tensor", nan_min(nan_max(x, y), z), operands=("self", "min", "max"), accept=_both_bounds),
+    _both("copy", "copy.default", x, operands=("src", "self")),
+    _both("sub_scaled", "sub.Tensor", x - attr("alpha") * y, **_ALPHA),
+    _pointwise("round", "round.default", rint(x)),
+    _pointwise("sign", "sign.default sgn.default", (x > 0.0) - (x < 0.0), integers=(x > 0) - (x < 0)),
     *_functions("floor ceil trunc", 1),
     *_functions("exp2 log2 log10 atan", 12),
     *_functions("tan asin acos sinh cosh asinh acosh atanh erfc", 20),
-    _pointwise("lgamma", "lgamma.default", "LGAMMA({0})", flops=30),
+    _pointwise("lgamma", "lgamma.default", lgamma(x), flops=30),
 )  # fmt: skip
+
+
+def map_expression(node: Node, operands: Sequence[Expr]) -> Expr:
+    """The expression of a pointwise node over ``operands``; numbers stand for its attributes."""
+    dtype, op = node.type.dtype, BY_NAME[node.op]
+    expression = op.expression if is_float(dtype) else op.integers
+    assert expression is not None
+    return filled(expression, operands, {key: value for key, value in node.attrs if isinstance(value, (int, float))}, dtype)
+
+
+#: The entries by their names.
+BY_NAME = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE)}

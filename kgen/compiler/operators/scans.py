@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from kgen.compiler.graph.graph import Node, NotFusable
+from kgen.compiler.loops.expr import x, y
 from kgen.compiler.operators.op import Builder, Captured, Index
 
-#: How scans combine values: the C expression of ``{0}`` so far and a further ``{1}``, and the value before the first.
-SCANS = {"sum": ("{0} + {1}", "0"), "prod": ("{0} * {1}", "1")}
+#: How scans combine the value so far, ``x``, with a further one, ``y``; and the value before the first.
+SCANS = {"sum": (x + y, 0), "prod": (x * y, 1)}
 
 
 def along(call: Captured) -> dict[str, Any] | None:

@@ -1,184 +1,22 @@
 """The table of operators: one entry for each operator that kgen knows, of one of the kinds in :class:`Kind`.
 
-An operator without an entry is decomposed, or stays a library call. Pointwise entries are in
-:mod:`kgen.compiler.operators.pointwise`.
+An operator without an entry is decomposed, or stays a library call. Entries of two kinds have files of their own,
+:mod:`kgen.compiler.operators.pointwise` and :mod:`kgen.compiler.operators.reductions`.
 """
 
 from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Any, Callable, Mapping
+from typing import Any, Mapping
 
 from kgen.compiler.graph import convolutions
-from kgen.compiler.graph.dtypes import DTYPES, is_float, value_type
+from kgen.compiler.graph.dtypes import DTYPES, is_float
 from kgen.compiler.graph.graph import Literal, Node, Operand, Ref, refs
-from kgen.compiler.operators import gathers as indexed, scans, views, windows
-from kgen.compiler.operators.op import Captured, Kind, Lowering, Op, entry
-from kgen.compiler.operators.pointwise import MORE_POINTWISE, POINTWISE, c_float, literal
-
-#: How reductions combine values, with the names of their results.
-COMBINES: dict[str, tuple[str, ...]] = {
-    "sum": ("sum",),
-    "product": ("product",),
-    "max": ("max",),
-    "min": ("min",),
-    "argmax": ("max", "at"),  # of values and their places: the first place of the largest, or of NaN
-    "argmin": ("min", "at"),
-    "moments": ("count", "mean", "squares"),  # squares: the sum of squared deviations from the mean
-    "max_finite": ("max",),  # starts at the lowest float and ignores NaN: softmax subtracts it
-    "softmax": ("max", "sum"),  # the running maximum and the sum of exponentials below it
-}
-
-#: The results of a reduction of one element, as expressions of it; sums, maxima and minima are the element itself.
-OF_ONE = {"argmax": ("{0}", "0"), "argmin": ("{0}", "0"), "moments": ("1.0f", "{0}", "0.0f"), "softmax": ("{0}", "EXPBELOW({0} - finite_max({0}))")}
-
-
-# Reductions: each lowers itself into maps over elements, reductions along the row, and maps over rows.
-
-
-def _stable_sum(b: Lowering, x: Any) -> tuple[Any, Any, Any]:
-    """The row's maximum and the sum of exponentials below it, in one online pass or in two; of two, the exponentials."""
-    if b.two_passes:
-        m = b.reduce("max_finite", x)
-        e = b.map("EXPBELOW({0} - {1})", x, b.map("finite_max({0})", m, name="shift"), name="exp")
-        return m, b.reduce("sum", e), e
-    return *b.reduce("softmax", x), None
-
-
-def _softmax(b: Lowering, node: Node, x: Any) -> Any:
-    m, s, e = _stable_sum(b, x)
-    factor = b.map("softmax_factor({0}, {1})", m, s, name="factor")
-    if e is not None:
-        return b.map("{0} * {1}", e, factor)
-    return b.map("EXPBELOW({0} - {1}) * {2}", x, b.map("finite_max({0})", m, name="shift"), factor)
-
-
-def _log_softmax(b: Lowering, node: Node, x: Any) -> Any:
-    m, s, _ = _stable_sum(b, x)
-    return b.map("({0} - {1}) - {2}", x, m, b.map("log_sum({0}, {1})", m, s, name="log"))
-
-
-def _logsumexp(b: Lowering, node: Node, x: Any) -> Any:
-    m, s, _ = _stable_sum(b, x)
-    return b.map("finite_max({0}) + LOG({1})", m, s)
-
-
-def _reduce(kind: str, after: str = "{0}", before: str = "{0}") -> Callable[..., Any]:
-    def lower(b: Lowering, node: Node, x: Any) -> Any:
-        r = b.reduce(kind, x if before == "{0}" else b.map(before, x, name="term"))
-        return r if after == "{0}" else b.map(after.replace("{count}", b.count), r)
-
-    return lower
-
-
-def _moments(b: Lowering, x: Any) -> tuple[Any, Any]:
-    """The mean, and the sum of squared deviations from it: in one pass, or in two."""
-    if not b.two_passes:
-        return b.reduce("moments", x)[1:]
-    mean = b.map(f"{{0}} / {b.count}", b.reduce("sum", x), name="mean")
-    centred = b.map("{0} - {1}", x, mean, name="centred")
-    return mean, b.reduce("sum", b.map("{0} * {0}", centred, name="square"))
-
-
-def _mean(b: Lowering, node: Node, total: Any) -> Any:
-    """The total over the number of elements, less the correction."""
-    count = f"({b.count} - {c_float(node['correction'])})" if node["correction"] else b.count
-    return b.map(f"{{0}} / {count}", total)
-
-
-def _variance(b: Lowering, node: Node, x: Any) -> Any:
-    return _mean(b, node, _moments(b, x)[1])
-
-
-def _extreme_at(kind: str) -> Callable[..., Any]:
-    return lambda b, node, x: b.reduce(kind, x, b.place)[1]
-
-
-def _layer_norm(b: Lowering, node: Node, x: Any, *affine: Any) -> Any:
-    mean, squares = _moments(b, x)
-    variance = b.map(f"{{0}} / {b.count}", squares, name="variance")
-    deviation = b.map(f"1.0f / SQRT({{0}} + {c_float(node['eps'])})", variance, name="inverse_deviation")
-    y = b.map("({0} - {1}) * {2}", x, mean, deviation)
-    for expression, value in zip(("{0} * {1}", "{0} + {1}"), affine):
-        y = b.map(expression, y, value)
-    return y
-
-
-def _rms_norm(b: Lowering, node: Node, x: Any, *weight: Any) -> Any:
-    square = b.map("{0} * {0}", x, name="square")
-    mean = b.map(f"{{0}} / {b.count}", b.reduce("sum", square), name="mean_square")
-    root = b.map(f"1.0f / SQRT({{0}} + {c_float(node['eps'])})", mean, name="inverse_root")
-    y = b.map("{0} * {1}", x, root)
-    return b.map("{0} * {1}", y, weight[0]) if weight else y
-
-
-def _reduced(call: Captured) -> dict[str, Any] | None:
-    """The dimensions that a reduction takes away; all of them where it names none."""
-    rank = len(call.shape("self"))
-    dim = call.arguments.get("dim")
-    dims = range(rank) if dim is None or dim == () else dim if isinstance(dim, tuple) else (dim,)
-    if not rank or not all(isinstance(d, int) for d in dims):
-        return None
-    return {"dims": tuple(sorted({d % rank for d in dims})), "keepdim": bool(call.arguments.get("keepdim", False))}
-
-
-def _corrected(call: Captured) -> dict[str, Any] | None:
-    """The dimensions of a variance, and what is taken from the count: 1 where the call does not say."""
-    correction, found = call.arguments.get("correction"), _reduced(call)
-    return found and {**found, "correction": 1 if correction is None else correction}
-
-
-def _kept(call: Captured) -> dict[str, Any] | None:
-    """The dimensions that a reduction runs over, where its result has the operand's shape."""
-    found = _reduced(call)
-    return {**found, "keepdim": True} if found else None
-
-
-def _normalized(call: Captured) -> dict[str, Any] | None:
-    eps = call.arguments.get("eps")
-    shape = call.arguments.get("normalized_shape")
-    if not isinstance(eps, float) or not isinstance(shape, tuple):
-        return None
-    rank = len(call.shape("input"))
-    return {"dims": tuple(range(rank - len(shape), rank)), "keepdim": True, "eps": eps}
-
-
-def _no_dtype(call: Captured) -> bool:
-    return call.arguments.get("dtype") is None
-
-
-def _affine_in_order(call: Captured) -> bool:
-    """A bias without a weight would be taken for the weight."""
-    return call.arguments.get("bias") is None or call.arguments.get("weight") is not None
-
-
-_reduction = partial(entry, Kind.REDUCTION, read=_reduced)
-REDUCTIONS = (
-    _reduction("softmax", "softmax.int _softmax.default", lower=_softmax, read=_kept, accept=_no_dtype, flops=10),
-    _reduction("log_softmax", "log_softmax.int _log_softmax.default", lower=_log_softmax, read=_kept, accept=_no_dtype, flops=10),
-    _reduction("logsumexp", "logsumexp.default", lower=_logsumexp, flops=10),
-    _reduction("sum", "sum.dim_IntList sum.default", lower=_reduce("sum"), accept=_no_dtype),
-    _reduction("mean", "mean.dim mean.default", lower=_reduce("sum", "{0} / {count}"), accept=_no_dtype),
-    _reduction("mean_pool", windows.ADAPTIVE, lower=_reduce("sum", "{0} / {count}"), read=windows.over_all, accept=windows.is_mean),
-    _reduction("amax", "amax.default", lower=_reduce("max")),
-    _reduction("amin", "amin.default", lower=_reduce("min")),
-    _reduction("prod", "prod.dim_int prod.default", lower=_reduce("product"), accept=_no_dtype),
-    _reduction("argmax", "argmax.default", lower=_extreme_at("argmax"), integers="places"),
-    _reduction("argmin", "argmin.default", lower=_extreme_at("argmin"), integers="places"),
-    _reduction("variance", "var.correction", lower=_variance, read=_corrected),
-    _reduction("unbiased_variance", "", lower=_variance),
-    _reduction("moments_mean", "", lower=lambda b, node, x: _moments(b, x)[0]),
-    _reduction("corrected_mean", "", lower=lambda b, node, x: _mean(b, node, b.reduce("sum", x))),
-    _reduction("softmax_max", "", lower=lambda b, node, x: _stable_sum(b, x)[0]),
-    _reduction("softmax_sum", "", lower=lambda b, node, x: _stable_sum(b, x)[1]),
-    _reduction("norm", "linalg_vector_norm.default", lower=_reduce("sum", "SQRT({0})", "{0} * {0}"),
-         accept=lambda c: c.arguments.get("ord", 2) == 2 and _no_dtype(c)),
-    _reduction("layer_norm", "layer_norm.default", lower=_layer_norm, read=_normalized, operands="input weight bias",
-         accept=_affine_in_order, flops=8),
-    _reduction("rms_norm", "rms_norm.default", lower=_rms_norm, read=_normalized, operands="input weight", flops=6),
-)  # fmt: skip
-
+from kgen.compiler.operators import gathers, scans, views, windows
+from kgen.compiler.operators.op import Captured, Kind, Op, entry
+from kgen.compiler.operators.pointwise import MORE_POINTWISE, POINTWISE
+from kgen.compiler.operators.reductions import REDUCTIONS, no_dtype
 
 def _permuted(call: Captured) -> dict[str, Any] | None:
     """The operand's dimension that each dimension of the result is."""
@@ -262,27 +100,27 @@ VIEWS = (
 WINDOWS = tuple(Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read) for name, targets, operands, lower, read in windows.TABLE)
 
 SCANS = tuple(
-    entry(Kind.SCAN, name, f"{name}.default", lower=scans.scan(kind), read=scans.along, accept=_no_dtype)
+    entry(Kind.SCAN, name, f"{name}.default", lower=scans.scan(kind), read=scans.along, accept=no_dtype)
     for name, kind in (("cumsum", "sum"), ("cumprod", "prod"))
 )
 
 _indexed, _constant = partial(entry, Kind.INDEXED), partial(entry, Kind.CONSTANT, operands="")
 INDEXED = (
-    _indexed("cat", "cat.default concat.default concatenate.default stack.default", "tensors", lower=indexed.concatenate, read=indexed.concatenated),
-    _indexed("pad", "constant_pad_nd.default", "self", lower=indexed.pad, read=indexed.padded),
-    _indexed("flip", "flip.default", "self", lower=indexed.flip, read=_flipped),
-    _indexed("roll", "roll.default", "self", lower=indexed.roll, read=_rolled),
-    _indexed("repeat", "repeat.default", "self", lower=indexed.repeat, read=_repeated),
-    _indexed("gather", "gather.default", "self index", lower=indexed.gather, read=indexed.gathered),
-    _indexed("index_select", "index_select.default", "self index", lower=indexed.gather, read=indexed.gathered),
-    _indexed("embedding", "embedding.default", "weight indices", lower=indexed.embed, read=indexed.embedded),
-    _indexed("index", "index.Tensor", "self indices", lower=indexed.index_tensor, read=indexed.indexed),
-    _indexed("overwrite", "slice_scatter.default select_scatter.default", "self src", lower=indexed.overwrite, read=indexed.overwritten),
+    _indexed("cat", "cat.default concat.default concatenate.default stack.default", "tensors", lower=gathers.concatenate, read=gathers.concatenated),
+    _indexed("pad", "constant_pad_nd.default", "self", lower=gathers.pad, read=gathers.padded),
+    _indexed("flip", "flip.default", "self", lower=gathers.flip, read=_flipped),
+    _indexed("roll", "roll.default", "self", lower=gathers.roll, read=_rolled),
+    _indexed("repeat", "repeat.default", "self", lower=gathers.repeat, read=_repeated),
+    _indexed("gather", "gather.default", "self index", lower=gathers.gather, read=gathers.gathered),
+    _indexed("index_select", "index_select.default", "self index", lower=gathers.gather, read=gathers.gathered),
+    _indexed("embedding", "embedding.default", "weight indices", lower=gathers.embed, read=gathers.embedded),
+    _indexed("index", "index.Tensor", "self indices", lower=gathers.index_tensor, read=gathers.indexed),
+    _indexed("overwrite", "slice_scatter.default select_scatter.default", "self src", lower=gathers.overwrite, read=gathers.overwritten),
     _constant("full", "full.default fill.Scalar fill.Tensor full_like.default zeros.default zeros_like.default ones.default ones_like.default "
-              "scalar_tensor.default new_zeros.default new_ones.default new_full.default empty_permuted.default", lower=indexed.fill, read=indexed.filled, library=indexed.full_call),
-    _constant("arange", "arange.default arange.start arange.start_step", lower=indexed.count, read=indexed.counted),
-    _constant("linspace", "linspace.default", lower=indexed.space, read=indexed.evenly_spaced),
-    _constant("eye", "eye.default eye.m", lower=indexed.identity_matrix),
+              "scalar_tensor.default new_zeros.default new_ones.default new_full.default empty_permuted.default", lower=gathers.fill, read=gathers.filled, library=gathers.full_call),
+    _constant("arange", "arange.default arange.start arange.start_step", lower=gathers.count, read=gathers.counted),
+    _constant("linspace", "linspace.default", lower=gathers.space, read=gathers.evenly_spaced),
+    _constant("eye", "eye.default eye.m", lower=gathers.identity_matrix),
 )  # fmt: skip
 
 
@@ -404,8 +242,8 @@ def _takes_dtypes(op: Op, call: Captured) -> bool:
         return False
     result, *operands = (is_float(t.dtype) for t in types)
     if op.kind in _ANY_DTYPE:
-        return op.kind is not Kind.POINTWISE or result or bool(op.integers)
-    return all(operands) and (types[0].dtype == "int64" if op.integers else result)
+        return op.kind is not Kind.POINTWISE or result or op.integers is not None
+    return all(operands) and (types[0].dtype == "int64" if op.places else result)
 
 
 def _operands(op: Op, call: Captured) -> list[Operand] | None:
@@ -435,18 +273,3 @@ def _known(op: Op, call: Captured) -> Node | None:
     source = op.library(attrs) if op.library else spell(renumbered)
     effect = op.name == "batch_norm" and attrs["training"] and "running_mean" in attrs["roles"]
     return Node(call.name, op.name, tuple(operands), call.type, source, tuple(attrs.items()), effect)
-
-
-#: Attributes that are spelled as doubles.
-_WIDE = ("eps", "keep", "momentum")
-
-
-def map_expression(node: Node, operands: list[str]) -> str:
-    """The C expression of a pointwise node over the spelled ``operands``; attributes and numbers become literals."""
-    dtype = node.type.dtype
-    attrs: dict[str, str] = {"ctype": value_type(dtype)}
-    for key, value in node.attrs:
-        if isinstance(value, (int, float)):
-            attrs[key] = repr(value) if key in _WIDE else literal(value, dtype)
-    op = OPS[node.op]
-    return (op.expression if is_float(dtype) else op.integers).format(*operands, **attrs)

@@ -7,11 +7,13 @@ here read the attributes of calls, and lower nodes by means of a program's build
 
 from __future__ import annotations
 
+import math
 from typing import Any, Sequence
 
 import sympy
 
 from kgen.compiler.graph.graph import Node
+from kgen.compiler.loops.expr import SELF, exactly, x, y
 from kgen.compiler.loops.program import Slide
 from kgen.compiler.operators.op import Builder, Captured
 
@@ -122,17 +124,17 @@ def _inner_axis(b: Builder, name: str, size: int) -> sympy.Symbol:
     return symbol
 
 
-def _window(b: Builder, node: Node, kind: str, fill: str, slides: Sequence[Slide], arg: str) -> str:
+def _window(b: Builder, node: Node, kind: str, fill: float, slides: Sequence[Slide], arg: str) -> str:
     """The reduction of a value over the taps and positions of a window."""
     inner = tuple(symbol for s in slides for symbol in (s.position, s.tap))
     varies = b.steps[b.floats(node, arg)].varies - set(inner) | frozenset().union(*(s.output.free_symbols for s in slides))
     return b.step(f"{node.name}_window", "taps", kind, (arg,), varies, axes=inner, fill=fill, slides=tuple(slides))
 
 
-def _image(b: Builder, node: Node, x: str, slides: Sequence[Slide]) -> str:
+def _image(b: Builder, node: Node, of: str, slides: Sequence[Slide]) -> str:
     """The value at the windows' positions; a step of its own where all positions have the same: it counts inside alone."""
-    positions, varies = {s.position for s in slides}, b.steps[x].varies
-    return x if varies & positions else b.step(f"{node.name}_image", "map", "{0}", (b.floats(node, x),), varies | positions)
+    positions, varies = {s.position for s in slides}, b.steps[of].varies
+    return of if varies & positions else b.step(f"{node.name}_image", "map", "", (b.floats(node, of),), varies | positions, expr=SELF)
 
 
 def _slides(b: Builder, node: Node, index: Sequence[sympy.Expr], counted: bool = False) -> list[Slide]:
@@ -160,27 +162,27 @@ def _apart(b: Builder, node: Node, index: tuple[sympy.Expr, ...], kind: str) -> 
     return b.reduce(node.name, kind, (lambda _: b.value(node.inputs[0], at),), within, tuple(range(rank)))[0]
 
 
-def _pool(b: Builder, node: Node, index: tuple[sympy.Expr, ...], slides: Sequence[Slide], kind: str, fill: str) -> str:
+def _pool(b: Builder, node: Node, index: tuple[sympy.Expr, ...], slides: Sequence[Slide], kind: str, fill: float) -> str:
     """The reduction of the operand over the window."""
     apart = _apart(b, node, index, kind)
     if apart:
         return apart
-    x = b.value(node.inputs[0], (*index[: -len(slides)], *(s.position for s in slides)))
-    return _window(b, node, kind, fill, slides, _image(b, node, x, slides))
+    of = b.value(node.inputs[0], (*index[: -len(slides)], *(s.position for s in slides)))
+    return _window(b, node, kind, fill, slides, _image(b, node, of, slides))
 
 
 def max_pool(b: Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
     """The largest value of the window; NaN where there is one."""
-    return _pool(b, node, index, _slides(b, node, index), "max", "-INFINITY")
+    return _pool(b, node, index, _slides(b, node, index), "max", -math.inf)
 
 
 def avg_pool(b: Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
     """The sum of the window over a fixed divisor, or over the count of its positions where that differs."""
     slides = _slides(b, node, index, node["counted"])
     if node["divisor"] is None and not all(s.counts_all for s in slides):
-        return _pool(b, node, index, slides, "mean", "0.0f")
-    divisor = float(node["divisor"] or _product(node["taps"]))
-    return b.map(node.name, f"{{0}} / {divisor}f", [_pool(b, node, index, slides, "sum", "0.0f")])
+        return _pool(b, node, index, slides, "mean", 0.0)
+    divisor = exactly(str(float(node["divisor"] or _product(node["taps"]))))
+    return b.map(node.name, x / divisor, [_pool(b, node, index, slides, "sum", 0.0)])
 
 
 def depthwise(b: Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
@@ -194,10 +196,10 @@ def depthwise(b: Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
         tap = _inner_axis(b, f"{node.name} tap channel", node["channels"])
         slides.insert(0, Slide(position, tap, b.axes.constant(0), 1, node["channels"], node["channels"], 0))
         own, within = own * node["channels"] + position, tap
-    x = _image(b, node, b.value(node.inputs[0], (*index[: -rank - 1], own, *(s.position for s in slides[-rank:]))), slides)
+    image = _image(b, node, b.value(node.inputs[0], (*index[: -rank - 1], own, *(s.position for s in slides[-rank:]))), slides)
     weight = b.value(node.inputs[1], (channel, within, *(s.tap for s in slides[-rank:])))
-    total = _window(b, node, "sum", "0.0f", slides, b.map(f"{node.name}_product", "{0} * {1}", [x, weight]))
-    return b.map(node.name, "{0} + {1}", [total, b.value(node.inputs[2], (channel,))]) if len(node.inputs) > 2 else total
+    total = _window(b, node, "sum", 0.0, slides, b.map(f"{node.name}_product", x * y, [image, weight]))
+    return b.map(node.name, x + y, [total, b.value(node.inputs[2], (channel,))]) if len(node.inputs) > 2 else total
 
 
 def upsample(b: Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:

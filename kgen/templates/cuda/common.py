@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Collection, Sequence
 
 from kgen.codegen.arguments import batch_moments, written
-from kgen.codegen.c_printer import load_statement, store_statement, store_value
+from kgen.codegen.c_printer import fill, load_statement, store_statement, store_value
 from kgen.codegen.space import Axis, Constraint
 from kgen.codegen.template import Argument, Task
 from kgen.compiler.graph.dtypes import DTYPES, loaded, stored, value_type
@@ -98,7 +98,7 @@ def load_vector(load: Load, vec: int, read_from: dict[str, str], once: bool) -> 
 
 def filled_vector(load: Load, vec: int) -> str:
     """The expression of a vector of what stands where the mask does not hold."""
-    return f"fill_vector<{DTYPES[load.dtype].memory}, {vec}>({stored(load.fill, load.dtype, load.dtype)})"
+    return f"fill_vector<{DTYPES[load.dtype].memory}, {vec}>({stored(fill(load), load.dtype, load.dtype)})"
 
 
 def store_statements(

@@ -32,7 +32,7 @@ TARGET = Target(
     device_type="cuda",
     primitives={
         "EXP": "expf", "EXPBELOW": "expf", "EXPM1": "expm1f", "LOG": "logf", "LOG1P": "log1pf", "ERF": "erff", "TANH": "tanhf",
-        "SIN": "sinf", "COS": "cosf", "POW": "powf", "SQRT": "sqrtf", "ABS": "fabsf", "QUOTIENT": "quotient", "INVERSEROOT": "inverse_root",
+        "SIN": "sinf", "COS": "cosf", "POW": "powf", "SQRT": "sqrtf", "SQRT64": "sqrt", "ABS": "fabsf", "QUOTIENT": "quotient", "INVERSEROOT": "inverse_root",
         **{name: f"{name.lower()}f" for name in C_FUNCTIONS},
     },
     qualifier="__device__ __forceinline__",

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 from kgen.candidate import Params
 from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.codegen.c_printer import block, describe, kept_values, one_pass, statement, store_value
+from kgen.codegen.c_printer import block, describe, fill, kept_values, one_pass, statement, store_value
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Rendering, Task, Template
 from kgen.compiler.graph.dtypes import loaded, value_type
@@ -163,7 +163,7 @@ class _Emitter:
         if not load.tensor and load.dtype == "bool":
             index, condition = condition, ""
         value = loaded(f"{self.sources[load.tensor]}[{index}]", load.dtype) if load.tensor else index
-        return f"const {value_type(load.dtype)} {load.name} = {f'{condition} ? {value} : {load.fill}' if condition else value};"
+        return f"const {value_type(load.dtype)} {load.name} = {f'{condition} ? {value} : {fill(load)}' if condition else value};"
 
     def _made(self, step: Map | Load) -> str:
         return self._load(step) if isinstance(step, Load) else statement(step, "cpu")

@@ -7,7 +7,7 @@ from typing import Sequence
 
 from kgen.candidate import Params
 from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.codegen.c_printer import block, statement, store_value
+from kgen.codegen.c_printer import block, fill, statement, store_value
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Rendering, Task, Template
 from kgen.codegen.windowing import WindowParts, minus, outside, runs_across, times
@@ -109,7 +109,7 @@ def render(task: Task, params: Params) -> Rendering:
         "tile": tile,
         "place": [line.replace("strip", "piece") for line in place[:-1]],
         "head": head,
-        "start": parts.window.fill,
+        "start": fill(parts.window),
         "reduction": reduction,
         "given": taken(finish),
         "finish": finish,

@@ -6,7 +6,7 @@ from typing import Callable
 
 from kgen.candidate import Params
 from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.codegen.c_printer import block, load_statement, row_loads, statement, store_statement
+from kgen.codegen.c_printer import block, fill, load_statement, row_loads, statement, store_statement
 from kgen.codegen.space import Axis, Space
 from kgen.codegen.template import Rendering, Task, Template
 from kgen.codegen.windowing import WindowParts, minus, outside, runs_across, times
@@ -76,7 +76,7 @@ def render(task: Task, params: Params) -> Rendering:
         "letter": letter,
         "tile": tile,
         "strips": strips,
-        "start": parts.window.fill,
+        "start": fill(parts.window),
         "place": place,
         "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],
         "reduction": reduction,
@@ -121,11 +121,11 @@ def _by_lines(parts: WindowParts, tile: int, step: Callable[[Load | Map], str]) 
     value = f"line[(out_{letter} - begin){times(inner.stride)} + tap_{letter}{times(inner.dilation)}]"
     unrolled = [f"#pragma GCC unroll {inner.taps}"] if 1 < inner.taps <= MOST_UNROLLED else []
     loop = block(f"for (int tap_{letter} = 0; tap_{letter} < {inner.taps}; ++tap_{letter})", [f"const float value = {value};", *(t.format("value") for t in take)])
-    outputs = [f"float total = {parts.window.fill}{found};", *unrolled, *loop, f"totals[out_{letter} - begin] = {result};"]
+    outputs = [f"float total = {fill(parts.window)}{found};", *unrolled, *loop, f"totals[out_{letter} - begin] = {result};"]
     behind = f"first + (end - begin - 1){times(inner.stride)} + {inner.span}"
     return [
         f"alignas(64) float line[{size}];",
-        f"for (int at = 0; at < {size}; ++at) line[at] = {parts.window.fill};",
+        f"for (int at = 0; at < {size}; ++at) line[at] = {fill(parts.window)};",
         f"const int first = begin{times(inner.stride)}{minus(inner.padding)};",
         f"const int last = {behind} < {inner.size} ? {behind} : {inner.size};",
         *_outer(parts, reduced),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from dataclasses import dataclass
 
 from kgen.candidate import Params
@@ -12,9 +11,10 @@ from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Task
 from kgen.compiler.graph.convolutions import Convolution, Line, Residue
 from kgen.compiler.graph.dtypes import DTYPES, HALF
+from kgen.compiler.loops.expr import Expr, calls, has_sign
+from kgen.compiler.loops.functions import FUNCTIONS
 from kgen.compiler.loops.passes import schedule
 from kgen.compiler.loops.program import ELEMENT, Map, Program
-from kgen.compiler.operators.pointwise import FUNCTIONS
 from kgen.devices.hardware import Hardware
 from kgen.devices.roofline import Arithmetic
 
@@ -677,10 +677,9 @@ def _is_direct(program: Program) -> bool:
     return itself and of.before is None and of.dtype not in HALF and of.window.pixels_in % 4 == 0
 
 
-def _divides(expression: str) -> bool:
+def _divides(expression: Expr) -> bool:
     """Whether an expression divides, or a function that it calls."""
-    called = re.findall(r"\w+(?=\()", expression)
-    return "/" in expression or any(_divides(FUNCTIONS[name].body) for name in called if name in FUNCTIONS)
+    return has_sign(expression, "/") or any(_divides(FUNCTIONS[name].body) for name in calls(expression) if name in FUNCTIONS)
 
 
 def _in_reach(program: Program, tile: Tile, row: Together | None) -> bool:

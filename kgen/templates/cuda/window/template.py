@@ -14,7 +14,7 @@ from typing import Sequence
 
 from kgen.candidate import Params
 from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.codegen.c_printer import block, load_statement, load_value, row_loads, statement, store_statement, store_value
+from kgen.codegen.c_printer import block, fill, load_statement, load_value, row_loads, statement, store_statement, store_value
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Rendering, Task, Template
 from kgen.codegen.windowing import WindowParts, inside, minus, times
@@ -226,9 +226,9 @@ class _Emitter:
         """The body for each vector of a line of inputs, which it reduces into one; then the windows along that line."""
         layout, inner, width = self.layout, self.layout.inner, self.layout.line_width
         name = f"in_{self.parts.letter(inner)}"
-        fill = ", ".join([self.window.fill] * width)
+        filled = ", ".join([fill(self.window)] * width)
         step = layout.threads * width
-        body = [f"Vector<float, {width}> part = {{{fill}}};", *body, f"store_vector<{width}>(line_of_inputs + {name}, part);"]
+        body = [f"Vector<float, {width}> part = {{{filled}}};", *body, f"store_vector<{width}>(line_of_inputs + {name}, part);"]
         there = inside(name, -inner.padding, inner.last, inner.size)
         take = f"total[0][0] = {self.combine.format('total[0][0]', f'line_of_inputs[{name}]')};"
         windows = [
@@ -257,7 +257,7 @@ class _Emitter:
                 within.append(element)
             else:
                 lines.append(self._single(step, inside_row))
-        value = f"{inside_row} ? {self.window.arg} : {self.window.fill}" if inside_row else self.window.arg
+        value = f"{inside_row} ? {self.window.arg} : {fill(self.window)}" if inside_row else self.window.arg
         within.append(f"part.v[j] = {self.combine.format('part.v[j]', f'({value})' if inside_row else value)};")
         return [*lines, "#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", within)]
 
@@ -292,7 +292,7 @@ class _Emitter:
         if conditions:
             guard = "inside"
             lines.append(f"const bool inside = {' && '.join(conditions)};")
-        width, within, fill = layout.width, [], self.window.fill
+        width, within, outside = layout.width, [], fill(self.window)
         filled = set()  # vectors that hold the window's fill where they lie outside
         for step in self.parts.points:
             if isinstance(step, Map):
@@ -300,13 +300,13 @@ class _Emitter:
             elif width > 1 and inner.position in step.access.symbols:
                 if guard and not self.parts.named(step).access.condition() and is_float(step.dtype):
                     filled.add(step.name)
-                vector, element = self._vector(replace(step, fill=fill) if step.name in filled else step, width, guard)
+                vector, element = self._vector(replace(step, fill=self.window.fill) if step.name in filled else step, width, guard)
                 lines.append(vector)
                 within.append(element)
             else:
                 lines.append(self._single(step, guard))
         at = "at + j" if width > 1 else "at"
-        guarded = {name: f"{guard} ? {name} : {fill}" if guard and name not in filled else name for name in self.parts.near}
+        guarded = {name: f"{guard} ? {name} : {outside}" if guard and name not in filled else name for name in self.parts.near}
         within += [f"{name}_near[{at}] = {value};" for name, value in guarded.items()]
         if width > 1:
             within = ["#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", within)]
@@ -326,7 +326,7 @@ class _Emitter:
     def _single(self, step: Load, guard: str) -> str:
         """The statement that loads one element, where the guard holds."""
         read = load_value(self.parts.named(step), self.sources)
-        return f"const {value_type(step.dtype)} {step.name} = {f'{guard} ? ({read}) : {step.fill}' if guard else read};"
+        return f"const {value_type(step.dtype)} {step.name} = {f'{guard} ? ({read}) : {fill(step)}' if guard else read};"
 
     def _take(self) -> list[str]:
         """The row's inputs taken into the totals: summed along the row first where no tap has a value of its own."""
@@ -457,7 +457,7 @@ def render(task: Task, params: Params) -> Rendering:
         "leave": " || ".join(leave),
         "place": place,
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
-        "start": layout.parts.window.fill,
+        "start": fill(layout.parts.window),
         "one_row": layout.above is None,
         "lines_first": layout.lines_first,
         "reduction": emitter.reduction(),

@@ -1,0 +1,402 @@
+"""Evaluation: what a loop program computes, in float64 with torch, without a compiler. It is a kernel's own reference.
+
+A value is a tensor with one dimension for each axis of the program. Axes are row loops, column loops and taps of windows. A
+dimension that the value does not vary over has one element. Constants are exact; integers are int64.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, Callable, Iterable, Mapping, Sequence
+
+import sympy
+
+from kgen.compiler.graph.convolutions import Convolution
+from kgen.compiler.graph.dtypes import is_float
+from kgen.compiler.loops.access import Loop, Place
+from kgen.compiler.loops.expr import Arg, Binary, Call, Cast, Columns, Const, Expr, Unary, Where
+from kgen.compiler.loops.functions import FUNCTIONS
+from kgen.compiler.loops.indices import COLUMNS, FloorDiv, Modulo
+from kgen.compiler.loops.program import ELEMENT, Contraction, Load, Map, Program, Reduce, Scan, Store, Window
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_LOWEST = -3.4028234663852886e38  #: of float32, where maxima of finite numbers start
+
+
+def evaluate(program: Program, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors that the program stores, flat, from those that it reads, at the captured batch.
+
+    Floating results are float64. A program may end in moments over its rows. The name of the value then stands
+    for the mean and the variance of each column, as one tensor ``[2, cols]``.
+    """
+    return _Evaluation(program, tensors).run()
+
+
+def value_of(of: Expr, args: Sequence[Tensor], columns: int = 0) -> Tensor:
+    """An expression of operands: floats are float64, and integers int64 with C's arithmetic."""
+    import torch
+
+    def at(node: Expr) -> Tensor:
+        return value_of(node, args, columns)
+
+    match of:
+        case Arg():
+            return args[of.number]
+        case Const():
+            return torch.tensor(of.value, dtype=torch.int64 if of.dtype == "int64" else torch.float64)
+        case Columns():
+            return torch.tensor(float(columns), dtype=torch.float64)
+        case Unary():
+            x = at(of.x)
+            return {"-": lambda: -_number(x), "~": lambda: ~_number(x), "!": lambda: x == 0}[of.sign]()
+        case Binary():
+            return _BINARY[of.sign](_number(at(of.left)), _number(at(of.right)))
+        case Where():
+            return torch.where(at(of.condition) != 0, *_alike(at(of.value), at(of.other)))
+        case Cast():
+            return as_value(at(of.x), of.dtype)
+        case Call() if of.function in FUNCTIONS:
+            return value_of(FUNCTIONS[of.function].body, [at(arg) for arg in of.args])
+        case Call():
+            return _primitive(of.function)(*(at(arg).double() for arg in of.args))
+    raise TypeError(f"{of} has no value")
+
+
+def as_value(x: Tensor, dtype: str) -> Tensor:
+    """A value of the dtype: float64 for floats, int64 for integers, which are cut off as C does."""
+    import torch
+
+    if is_float(dtype):
+        return x.double()
+    if dtype == "bool":
+        return x != 0
+    finite = torch.nan_to_num(x, 0.0) if x.is_floating_point() else x
+    return finite.to(getattr(torch, dtype)).to(torch.int64)
+
+
+def _number(x: Tensor) -> Tensor:
+    """A truth value as 0 or 1."""
+    import torch
+
+    return x.to(torch.int64) if x.dtype is torch.bool else x
+
+
+def _alike(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Two values as ones of one dtype."""
+    import torch
+
+    to = torch.promote_types(x.dtype, y.dtype)
+    return x.to(to), y.to(to)
+
+
+def _divided(x: Tensor, y: Tensor) -> Tensor:
+    import torch
+
+    whole = not (x.is_floating_point() or y.is_floating_point())
+    return torch.div(x, y, rounding_mode="trunc") if whole else x.double() / y.double()
+
+
+def _remainder(x: Tensor, y: Tensor) -> Tensor:
+    import torch
+
+    return torch.fmod(x, y)
+
+
+_BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "/": _divided, "%": _remainder,
+    "&": lambda x, y: x & y, "|": lambda x, y: x | y, "^": lambda x, y: x ^ y, "<<": lambda x, y: x << y, ">>": lambda x, y: x >> y,
+    "<": lambda x, y: x < y, "<=": lambda x, y: x <= y, ">": lambda x, y: x > y, ">=": lambda x, y: x >= y,
+    "==": lambda x, y: x == y, "!=": lambda x, y: x != y,
+    "&&": lambda x, y: (x != 0) & (y != 0), "||": lambda x, y: (x != 0) | (y != 0),
+}  # fmt: skip
+
+#: Primitives that torch has under another name.
+_OTHERS = {"EXPBELOW": "exp", "RINT": "round", "SQRT64": "sqrt", "INVERSEROOT": "rsqrt", "QUOTIENT": "divide", "NORMAL": "special.ndtr"}
+
+
+def _primitive(name: str) -> Callable[..., Tensor]:
+    """A device's primitive, by its name in capitals."""
+    import torch
+
+    if name == "CHOOSE":
+        return lambda condition, value, other: torch.where(condition != 0, value, other)
+    return reduce(getattr, _OTHERS.get(name, name.lower()).split("."), torch)
+
+
+def _extents(loops: Sequence[Loop], whole: int) -> list[int]:
+    """The extent of each loop; that which follows the batch has its part of all elements."""
+    fixed = math.prod(loop.extent for loop in loops if isinstance(loop.extent, int))
+    return [loop.extent if isinstance(loop.extent, int) else whole // fixed for loop in loops]
+
+
+@dataclass
+class _Evaluation:
+    """One program over tensors, with the values that are known so far."""
+
+    program: Program
+    tensors: Mapping[str, Tensor]
+    values: dict[str, Tensor] = field(default_factory=dict)
+    grid: dict[sympy.Symbol, Tensor] = field(default_factory=dict)  #: the indices of axes, and positions in windows
+
+    def __post_init__(self) -> None:
+        import torch
+
+        program = self.program
+        slides = [slide for window in program.windows for slide in window.slides]
+        loops = [*program.row_loops, *program.col_loops]
+        symbols = [*(loop.symbol for loop in loops), *(slide.tap for slide in slides)]
+        self.rows, self.cols = (range(len(program.row_loops)), range(len(program.row_loops), len(loops)))
+        self.sizes = [*_extents(program.row_loops, program.rows), *_extents(program.col_loops, program.cols), *(s.taps for s in slides)]
+        self.dims = {symbol: number for number, symbol in enumerate(symbols)}
+        for symbol, number in self.dims.items():
+            shape = [1] * len(symbols)
+            shape[number] = self.sizes[number]
+            self.grid[symbol] = torch.arange(self.sizes[number]).reshape(shape)
+        self.grid[COLUMNS] = torch.tensor(program.cols)
+        for slide in slides:
+            self.grid[slide.position] = self.index(slide.output) * slide.stride + self.grid[slide.tap] * slide.dilation - slide.padding
+
+    def run(self) -> dict[str, Tensor]:
+        import torch
+
+        program = self.program
+        if program.contraction is not None:
+            self.values[program.contraction.name] = self._sums(program.contraction)
+        for step in (*program.loads, *program.steps):
+            self._step(step)
+        found: dict[str, Tensor] = {}
+        for store in program.stores:
+            place, value = self._stored(store)
+            known = found.get(store.tensor, torch.zeros(0, dtype=value.dtype))
+            found[store.tensor] = torch.cat([known, known.new_zeros(max(0, int(place.max()) + 1 - len(known)))])
+            found[store.tensor][place] = value
+        if program.moments_of:
+            value = self._whole(self.values[program.moments_of], (*self.rows, *self.cols)).reshape(program.rows, program.cols)
+            found[program.moments_of] = torch.stack([value.mean(0), value.var(0, correction=0)])
+        return found
+
+    # Indices
+
+    def index(self, of: sympy.Expr) -> Tensor:
+        """An index expression for all elements."""
+        import torch
+
+        if isinstance(of, sympy.Integer):
+            return torch.tensor(int(of))
+        if isinstance(of, sympy.Symbol):
+            return self.grid[of] if of in self.grid else self.values[of.name]
+        parts = [self.index(arg) for arg in of.args]
+        if isinstance(of, FloorDiv):
+            return torch.div(*parts, rounding_mode="floor")
+        if isinstance(of, Modulo):
+            return torch.remainder(*parts)
+        combine = {sympy.Add: torch.add, sympy.Mul: torch.mul}[of.func]
+        return reduce(combine, parts)
+
+    def _inside(self, place: Place) -> Tensor:
+        """Whether the mask holds."""
+        import torch
+
+        found = torch.tensor(True)
+        for within in place.mask:
+            index = self.index(within.index)
+            found = found & (index >= 0 if within.below else torch.tensor(True))
+            found = found & (index < within.size if within.above else torch.tensor(True))
+        return found
+
+    def _shaped(self, value: Tensor) -> Tensor:
+        """A value with one dimension for each axis."""
+        return value.reshape([1] * len(self.dims)) if value.dim() < len(self.dims) else value
+
+    def _whole(self, value: Tensor, dims: Sequence[int]) -> Tensor:
+        """The value at each element of these dimensions."""
+        return value.expand([self.sizes[d] if d in dims else size for d, size in enumerate(value.shape)])
+
+    # Values
+
+    def _step(self, step: Load | Map | Window | Scan | Reduce) -> None:
+        if isinstance(step, Reduce):
+            self.values |= dict(zip(step.names, self._reduced(step)))
+        elif isinstance(step, Window):
+            self.values[step.name] = self._window(step)
+        elif isinstance(step, Scan):
+            self.values[step.name] = self._scan(step)
+        else:
+            value = self._load(step) if isinstance(step, Load) else self._map(step)
+            self.values[step.name] = self._shaped(value)
+
+    def _load(self, load: Load) -> Tensor:
+        import torch
+
+        place, inside = self.index(load.access.offset), self._inside(load.access)
+        if not load.tensor:
+            return inside if load.dtype == "bool" else as_value(place, load.dtype)
+        flat = self.tensors[load.tensor].reshape(-1)
+        found = as_value(flat[place.clamp(0, len(flat) - 1)], load.dtype)
+        return torch.where(inside, found, torch.tensor(load.fill, dtype=found.dtype)) if load.access.mask else found
+
+    def _map(self, step: Map) -> Tensor:
+        return as_value(value_of(step.expression, [self.values[arg] for arg in step.args], self.program.cols), step.dtype)
+
+    def _reduced(self, step: Reduce) -> list[Tensor]:
+        """The results of a reduction over the columns, or over neighbouring ones."""
+        dims, inner = [*self.cols], 1
+        if self.program.span:
+            while inner < self.program.span:
+                dims = [*self.cols][len(self.cols) - 1 - len(dims) :] if inner > 1 else [self.cols[-1]]
+                inner = math.prod(self.sizes[d] for d in dims)
+                if inner < self.program.span:
+                    dims = [dims[0] - 1, *dims]
+                    inner = math.prod(self.sizes[d] for d in dims)
+        values = [self._whole(self.values[arg], dims) for arg in step.args]
+        last = [value.movedim(dims, [*range(-len(dims), 0)]).flatten(-len(dims)) for value in values]
+        back = [d for d in range(len(self.dims)) if d not in dims]
+
+        def as_row(result: Tensor) -> Tensor:
+            return result.reshape([result.shape[back.index(d)] if d in back else 1 for d in range(len(self.dims))])
+
+        return [as_row(result) for result in _REDUCTIONS[step.kind](*last)]
+
+    def _scan(self, step: Scan) -> Tensor:
+        import torch
+
+        value = self._whole(self.values[step.args[0]], self.cols)
+        flat = value.flatten(self.cols[0], self.cols[-1])
+        running = {"sum": torch.cumsum, "prod": torch.cumprod}[step.kind]
+        found = running(flat.flip(self.cols[0]), self.cols[0]).flip(self.cols[0]) if step.reverse else running(flat, self.cols[0])
+        return found.reshape(value.shape)
+
+    def _window(self, step: Window) -> Tensor:
+        import torch
+
+        contraction = self.program.contraction
+        if contraction is not None:
+            self.values[contraction.name] = self._pooled(contraction, step)
+        for inner in step.body:
+            self._step(inner)
+        inside, counted = torch.tensor(True), torch.tensor(True)
+        for slide in step.slides:
+            at = self.grid[slide.position]
+            inside = inside & (at >= 0) & (at < slide.size)
+            counted = counted & (at >= slide.counted[0]) & (at < slide.counted[1])
+        dims = [self.dims[slide.tap] for slide in step.slides]
+        value = self.values[step.arg]
+        value = torch.where(self._shaped(inside), value, torch.tensor(step.fill, dtype=value.dtype))
+        value = self._whole(value, dims)
+        if step.kind == "max":
+            return value.amax(dims, keepdim=True)
+        total = value.sum(dims, keepdim=True)
+        return total / self._whole(self._shaped(counted), dims).double().sum(dims, keepdim=True) if step.kind == "mean" else total
+
+    # Contractions
+
+    def _sums(self, of: Contraction) -> Tensor:
+        """The sums of products, each at its row and column."""
+        sums = self._convolved(of, of.window) if of.window else self._multiplied(of)
+        if of.window and of.window.pool > 1:
+            return sums  # a window reads them
+        if of.window and of.across:
+            sums = sums.movedim(1, -1)
+        return sums.reshape([self.sizes[d] if d in (*self.rows, *self.cols) else 1 for d in range(len(self.dims))])
+
+    def _operand(self, of: Contraction) -> Tensor:
+        return evaluate(of.before, self.tensors)[of.x] if of.before else self.tensors[of.x].double()
+
+    def _multiplied(self, of: Contraction) -> Tensor:
+        x, weight = self._operand(of).reshape(-1), self.tensors[of.weight].double().reshape(-1)
+        matrices = of.matrices if of.group is not None else 1
+        x = x.reshape(matrices, of.k, -1).mT if of.turned else x.reshape(matrices, -1, of.k)
+        weight = weight.reshape(matrices, of.k, -1) if of.transposed else weight.reshape(matrices, -1, of.k).mT
+        return x @ weight
+
+    def _convolved(self, of: Contraction, window: Convolution) -> Tensor:
+        """The convolution ``[images, channels, pixels...]``."""
+        import torch.nn.functional as F
+
+        lines, channels = window.lines, window.groups * window.channels_in
+        x = self._operand(of).reshape(-1, channels, *(line.size for line in lines))
+        across, along = (window.channels_in, window.channels_out) if window.transposed else (window.channels_out, window.channels_in)
+        weight = self.tensors[of.weight].double().reshape(window.groups * across, along, *(line.kernel for line in lines))
+        stride, padding, dilation = ([getattr(line, word) for line in lines] for word in ("stride", "padding", "dilation"))
+        if not window.transposed:
+            convolve = (F.conv1d, F.conv2d, F.conv3d)[len(lines) - 1]
+            return convolve(x, weight, None, stride, padding, dilation, window.groups)
+        more = [line.out - ((line.size - 1) * line.stride - 2 * line.padding + line.dilation * (line.kernel - 1) + 1) for line in lines]
+        convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(lines) - 1]
+        return convolve(x, weight, None, stride, padding, more, window.groups, dilation)
+
+    def _pooled(self, of: Contraction, step: Window) -> Tensor:
+        """The sums of a convolution at the positions of a window; its rows are the channels of images, or its columns are."""
+        outputs = frozenset().union(*(slide.output.free_symbols for slide in step.slides))
+        loops = [loop.symbol for loop in (*self.program.row_loops, *self.program.col_loops)]
+        number, of_window = self._counted(s for s in loops if s not in outputs), self._counted(s for s in loops if s in outputs)
+        lines = of.window.lines
+        counts = [line.out // line.pool for line in lines]
+        for d, (slide, line) in enumerate(zip(step.slides, lines)):  # axes of windows that lie side by side may be one loop
+            window = of_window // math.prod(counts[d + 1 :]) % counts[d]
+            self.grid[slide.position] = window * line.pool + self.grid[slide.tap]
+            number = number * line.out + self.grid[slide.position]
+        return self._shaped(self._sums(of).reshape(-1)[number])
+
+    def _counted(self, symbols: Iterable[sympy.Symbol]) -> Tensor:
+        """The number that counts the elements of some axes, the innermost last."""
+        import torch
+
+        return reduce(lambda at, symbol: at * self.sizes[self.dims[symbol]] + self.grid[symbol], symbols, torch.tensor(0))
+
+    def _stored(self, store: Store) -> tuple[Tensor, Tensor]:
+        """The places of a store and the values there, each as one row of numbers."""
+        dims = (*self.rows, *self.cols) if store.level == ELEMENT or self.program.span else tuple(self.rows)
+        place, value = self._shaped(self.index(store.access.offset)), self.values[store.arg]
+        dims = tuple(d for d in dims if d in self.rows or place.shape[d] > 1 or store.level == ELEMENT)
+        place, value = self._whole(place, dims), self._whole(value, dims)
+        shape = [max(a, b) for a, b in zip(place.shape, value.shape)]
+        return place.expand(shape).reshape(-1), as_value(value, store.dtype).expand(shape).reshape(-1)
+
+
+def _max_finite(x: Tensor) -> Tensor:
+    import torch
+
+    return torch.nan_to_num(x, nan=_LOWEST, posinf=math.inf, neginf=_LOWEST).amax(-1)
+
+
+def _softmax(x: Tensor) -> list[Tensor]:
+    import torch
+
+    most = _max_finite(x)
+    shift = torch.where(most.abs() == math.inf, torch.zeros_like(most), most)
+    return [most, (x - shift.unsqueeze(-1)).exp().sum(-1)]
+
+
+def _moments(x: Tensor) -> list[Tensor]:
+    import torch
+
+    mean = x.mean(-1, keepdim=True)
+    return [torch.full_like(mean.squeeze(-1), x.shape[-1]), mean.squeeze(-1), (x - mean).square().sum(-1)]
+
+
+def _extreme_at(x: Tensor, places: Tensor, most: bool) -> list[Tensor]:
+    """The extreme, or NaN where there is one, and the first of its places."""
+    import torch
+
+    extreme = x.amax(-1) if most else x.amin(-1)
+    where = (x == extreme.unsqueeze(-1)) | (x.isnan() if x.is_floating_point() else False)
+    return [extreme, torch.where(where, places, torch.iinfo(torch.int64).max).amin(-1)]
+
+
+#: The results of each kind of reduction, over the last dimension.
+_REDUCTIONS: dict[str, Callable[..., list[Tensor]]] = {
+    "sum": lambda x: [x.sum(-1)],
+    "product": lambda x: [x.prod(-1)],
+    "max": lambda x: [x.amax(-1)],
+    "min": lambda x: [x.amin(-1)],
+    "argmax": lambda x, places: _extreme_at(x, places, most=True),
+    "argmin": lambda x, places: _extreme_at(x, places, most=False),
+    "moments": _moments,
+    "max_finite": lambda x: [_max_finite(x)],
+    "softmax": _softmax,
+}  # fmt: skip
