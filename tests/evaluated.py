@@ -10,6 +10,7 @@ import torch.utils._pytree as pytree
 
 from kgen.compiler.fusion.fusion import FusionPlan, Library
 from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.compiler.graph.library_call import written
 from kgen.compiler.loops.evaluation import evaluate
 
 
@@ -42,7 +43,7 @@ def run(plan: FusionPlan, module: torch.nn.Module, arguments: dict[str, Any]) ->
     for step in plan.steps:
         if isinstance(step, Library):
             node = graph.node(step.node)
-            values[node.name] = eval(node.call.format(*(f"values['{v}']" for v in node.values), device="device"), names)
+            values[node.name] = eval(written(node.call, lambda number: f"values['{node.values[number]}']", "device"), names)
             continue
         program = plan.program(step)
         found = evaluate(program, values)

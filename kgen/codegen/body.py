@@ -17,20 +17,21 @@ from kgen.codegen.forward import Forward, python_name, targets, tuple_source, we
 from kgen.codegen.template import Argument, Rendering
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel
 from kgen.compiler.graph.graph import Node, Tensor
+from kgen.compiler.graph.library_call import SHORTER, written
 from kgen.compiler.loops.program import Program
 
 _FEW_STEPS = 8  # of a forward; in a longer one, tensors are freed as soon as nothing uses them
 
 #: Functions of the same arguments as an operator. A call of an operator by its name takes 1.5 to 2.5 us more (two CPU cores).
-_FUNCTIONS = {
-    f"torch.ops.aten.{operator}(": f"{function}("
-    for operator, function in {
+_NAMES = {
+    **SHORTER,
+    **{f"aten.{operator}": function for operator, function in {
         "bmm.default": "torch.bmm", "cat.default": "torch.cat", "chunk.default": "torch.chunk", "flatten.using_ints": "torch.flatten",
         "matmul.default": "torch.matmul", "permute.default": "torch.permute", "reshape.default": "torch.reshape",
         "scaled_dot_product_attention.default": "F.scaled_dot_product_attention", "select.int": "torch.select",
         "squeeze.dim": "torch.squeeze", "stack.default": "torch.stack", "transpose.int": "torch.transpose",
         "unsqueeze.default": "torch.unsqueeze",
-    }.items()
+    }.items()},
 }  # fmt: skip
 
 #: A pointer that a kernel takes: its table, and its key in that.
@@ -188,9 +189,8 @@ class Body:
 
     def _library(self, node: Node) -> None:
         step = Step(closed=True)
-        call = node.call.format(*(self._name(v, step) for v in node.values), device=f"{self.first}.device")
-        for operator, function in _FUNCTIONS.items():
-            call = call.replace(operator, function)
+        names = [self._name(v, step) for v in node.values]
+        call = written(node.call, names.__getitem__, f"{self.first}.device", _NAMES)
         local = self.names[node.name] = python_name(node.name)
         if self.graph.users(node.name) or node.name in self.graph.returns:
             call, step.made = f"{local} = {call}", [local]

@@ -18,8 +18,8 @@ from typing import Sequence
 
 from kgen import syntax
 from kgen.codegen.module_source import ModuleSource
-from kgen.compiler.graph.graph import BatchSize, Input, OpGraph, Weight
-from kgen.compiler.graph.source import spell_value
+from kgen.compiler.graph.graph import Input, OpGraph, Weight
+from kgen.compiler.graph.library_call import BatchSize, number_source
 
 #: Names that the text of a ModelNew's methods uses for itself.
 _OWN_NAMES = frozenset(
@@ -101,7 +101,7 @@ class Forward:
 
     def expectations(self) -> list[str]:
         """Statements that refuse other values of arguments that are no tensors."""
-        lines = [f'expect({_quoted(s)}, {_respelled(s)}, {spell_value(v)})' for s, v in self.graph.guards]
+        lines = [f'expect({_quoted(s)}, {_respelled(s)}, {number_source(v)})' for s, v in self.graph.guards]
         return lines + [f'expect("{name}", {python_name(name)}, {default})' for name, default in self._left_out()]
 
     def checks(self) -> list[str]:

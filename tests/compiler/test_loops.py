@@ -10,7 +10,8 @@ import torch
 from models import graph, made, source
 
 from kgen.codegen.c_printer import c_float
-from kgen.compiler.graph.graph import BatchSize, NotFusable, OpGraph, Tensor
+from kgen.compiler.graph.graph import NotFusable, OpGraph, Tensor
+from kgen.compiler.graph.library_call import BatchSize
 from kgen.compiler.loops.access import Loop, Place
 from kgen.compiler.loops.expr import SELF
 from kgen.compiler.loops.functions import tanh

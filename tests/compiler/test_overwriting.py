@@ -14,7 +14,7 @@ from test_fusion import ALL, CASES, CHAINS, planned
 
 from kgen.compiler.capture.capture import capture
 from kgen.compiler.fusion.fusion import plans
-from kgen.compiler.graph.graph import BatchSize
+from kgen.compiler.graph.library_call import BatchSize
 from kgen.compiler.loops.access import Loop, Place
 from kgen.compiler.loops.indices import FloorDiv
 from kgen.problems.problem import LoadedProblem

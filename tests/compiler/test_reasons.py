@@ -58,14 +58,14 @@ def test_operator_that_other_plans_have_a_kernel_of_is_left_by_choice() -> None:
 
 @pytest.mark.parametrize("op", OPS)
 def test_every_operator_has_the_name_of_one_of_atens(op: str) -> None:
-    name = aten_name(Node("made_up", op, (), Tensor((2,)), ""))
+    name = aten_name(Node("made_up", op, (), Tensor((2,)), None))
     if name != "_operator.getitem":
         namespace, operator, overload = name.split(".")
         assert hasattr(getattr(getattr(torch.ops, namespace), operator), overload)
 
 
 def test_convolution_with_channels_last_is_named_as_aten_names_it_with_its_reason() -> None:
-    node = Node("made_up", "conv2d_channels_last", (), Tensor((2, 4, 4, 3)), "")
+    node = Node("made_up", "conv2d_channels_last", (), Tensor((2, 4, 4, 3)), None)
     assert aten_name(node) == "aten.conv2d.default"
     found = graph(made(source("return x.relu()")))
     assert why_library(found, node, own=False) == "the library reads its images with channels last, which our kernels of it do not"

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from models import NAMES, graph, made, reference, source
 
 from kgen.compiler.graph.graph import Node, OpGraph
-from kgen.compiler.operators.table import OPS, spell
+from kgen.compiler.graph.library_call import X, Many, aten, written
+from kgen.compiler.operators.table import OPS
 from kgen.compiler.rewrites.rewrites import REWRITES, variants
 
 LINEAR = "self.linear = nn.Linear(12, 20)"
@@ -53,7 +54,7 @@ def run(of: OpGraph, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         if n.op == "batch_moments":
             values[n.name] = moments(n, values)
         else:
-            values[n.name] = eval(n.call.format(*(f"values['{v}']" for v in n.values)), {**names, "values": values})
+            values[n.name] = eval(written(n.call, lambda number: f"values['{n.values[number]}']", ""), {**names, "values": values})
     return [values[r] for r in of.returns]
 
 
@@ -357,7 +358,7 @@ def test_graph_without_anything_to_rewrite_has_one_variant() -> None:
 
 @pytest.mark.parametrize("name", ["view", "_unsafe_view"])
 def test_view_behind_a_dropped_copy_takes_any_strides(name: str) -> None:
-    assert spell(f"torch.ops.aten.{name}.default({{0}}, [4, 5])") == "torch.reshape({0}, [4, 5])"
+    assert str(aten(f"{name}.default", X, Many((4, 5)))) == "torch.reshape({0}, [4, 5])"
 
 
 # Complex numbers

@@ -1,18 +1,18 @@
-"""Calls: one call of an exported program, read for the table of operators and spelled as Python source."""
+"""Calls: one call of an exported program, read for the table of operators, and as the library's call."""
 
 from __future__ import annotations
 
 import operator
 from typing import TYPE_CHECKING, Any
 
-from kgen.compiler.graph.graph import Code, Literal, Ref, refs
-from kgen.compiler.graph.source import escaped
+from kgen.compiler.graph.graph import Ref, refs
+from kgen.compiler.graph.library_call import DEVICE, Applied, Code, Item, LibraryCall, Literal, Many, Value, number_on
 
 if TYPE_CHECKING:
     from kgen.compiler.capture.graph_builder import Reader
 
-#: Python's functions that may stand in a program, as source.
-_FUNCTIONS = {operator.getitem: "{}[{}]"}
+#: Python's functions that may stand in a program.
+_FUNCTIONS = {operator.getitem: Item}
 #: Operators that take no number which lies on another device than their first operand.
 _ON_ONE_DEVICE = frozenset(f"aten.{name}.Tensor" for name in ("clamp", "clamp_min", "clamp_max"))
 
@@ -97,27 +97,26 @@ class Call:
         if a is None or isinstance(a, (bool, int, float, str)):
             return self.reader.number(a, b)
         if isinstance(a, torch.device):
-            return Code("{device}")
+            return DEVICE
         return Code(str(a))
 
-    def source(self) -> str:
-        """The call as Python source, tensors as ``{0}``, ``{1}``, ... in the order of :func:`refs`."""
+    def library_call(self) -> LibraryCall:
+        """The call as the library's, whose operands are numbered in the order of :func:`refs`."""
         order = refs(self.arguments)
 
-        def spell(value: Any) -> str:
+        def read(value: Any) -> Any:
             if isinstance(value, Ref):
-                return f"{{{order.index(value.name)}}}"
+                return Value(order.index(value.name))
             if isinstance(value, tuple):
-                return "[" + ", ".join(spell(v) for v in value) + "]"
+                return Many(tuple(map(read, value)))
             if isinstance(value, Literal) and self.target in _ON_ONE_DEVICE:
-                return value.text.replace("torch.tensor(", "torch.full((), ").removesuffix(")") + ", device={device})"
-            return value.text if isinstance(value, (Code, Literal)) else escaped(value)
+                return number_on(DEVICE, value)
+            return value
 
-        positional = [spell(a) for a in self.args]
-        keywords = [f"{k}={spell(v)}" for k, v in self.kwargs.items()]
+        args = tuple(map(read, self.args))
         if not self.is_operator:
-            return _FUNCTIONS[self.n.target].format(*positional)
-        return f"torch.ops.{self.target}({', '.join(positional + keywords)})"
+            return _FUNCTIONS[self.n.target](*args)
+        return Applied(self.target, args, tuple((name, read(value)) for name, value in self.kwargs.items()))
 
 
 def is_mutable(n: Any) -> bool:

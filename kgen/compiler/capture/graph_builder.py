@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Sequence
 from kgen.compiler.capture import decompositions
 from kgen.compiler.capture.aten_call import Call, NeedsFunctional, is_mutable, is_region
 from kgen.compiler.capture.tracing import Trace, failure, functional as made_functional, held_tensors, line_of, unknown_container
-from kgen.compiler.graph.graph import BatchSize, Constant, Decomposition, Input, Literal, Node, OpGraph, Ref, Tensor, Weight, memory_order
+from kgen.compiler.graph.graph import Constant, Decomposition, Input, Node, OpGraph, Ref, Tensor, Weight, memory_order
+from kgen.compiler.graph.library_call import X, Y, BatchSize, Literal, aten, torch_
 from kgen.compiler.graph.source import escaped, identifier, tensor_source
 from kgen.compiler.operators import table as operators
 from kgen.compiler.operators.op import Kind
@@ -230,7 +231,7 @@ class Reader:
         call = Call(self, n)
         self.names[n] = n.name
         node = operators.recognise(
-            operators.Captured(n.name, call.target, call.arguments, self._type(n), call.source(), call.effect, self.types)
+            operators.Captured(n.name, call.target, call.arguments, self._type(n), call.library_call(), call.effect, self.types)
         )
         if node.type is not None:
             self.types[node.name] = node.type
@@ -287,7 +288,7 @@ class Reader:
         if not isinstance(value, torch.Tensor):
             return value
         if value.dim() == 0:
-            return Literal(value.item(), tensor_source(value))
+            return Literal(value.item(), str(value.dtype).removeprefix("torch."))
         if value.numel() > MOST_ELEMENTS:
             raise self.failure(
                 f"it makes a tensor of {value.numel()} numbers; register it as a buffer in __init__", n
@@ -347,8 +348,8 @@ class Reader:
             if not hasattr(self.current(n).meta.get("val"), "shape") and value.name not in self.types:
                 raise self.failure("it returns no tensor", n)
             return value.name
-        text = value.text if isinstance(value, Literal) else f"torch.tensor({value!r})"
-        self.calls.append(Node(n.name, "aten.scalar_tensor.default", (), self._type(n), text))
+        made = value if isinstance(value, Literal) else torch_("tensor", value)
+        self.calls.append(Node(n.name, "aten.scalar_tensor.default", (), self._type(n), made))
         self.names[n] = n.name
         return n.name
 
@@ -357,7 +358,7 @@ class Reader:
         buffer = next(w for w in self.weights if w.path == target)
         name = self._fresh(f"{buffer.name}_kept")
         value = Ref(self._returned(n))
-        call = "torch.ops.aten.copy_.default({0}, {1})"
+        call = aten("copy_.default", X, Y)
         self.calls.append(Node(name, "aten.copy_.default", (buffer.name, value.name), buffer.type, call, (), True))
 
     def _spell_container(self, structure: Any) -> str:

@@ -12,13 +12,15 @@ from functools import cache
 from typing import Any
 
 from kgen.compiler.capture.capture import Capture
-from kgen.compiler.graph.graph import (BatchSize, Code, Constant, Decomposition, FoldedWeight, Input, Literal, Node, OpGraph, Ref,
-                                 Tensor, Weight)  # fmt: skip
+from kgen.compiler.graph.graph import Constant, Decomposition, FoldedWeight, Input, Node, OpGraph, Ref, Tensor, Weight
+from kgen.compiler.graph.library_call import (Applied, BatchSize, Code, Device, Infix, Item, Literal, Many, Member, Method, Span,
+                                              Value)  # fmt: skip
 
 _CLASSES = {
     kind.__name__: kind
-    for kind in (BatchSize, Capture, Code, Constant, Decomposition, FoldedWeight, Input, Literal, Node, OpGraph, Ref, Tensor, Weight)
-}
+    for kind in (Capture, Constant, Decomposition, FoldedWeight, Input, Node, OpGraph, Ref, Tensor, Weight,
+                 Applied, BatchSize, Code, Device, Infix, Item, Literal, Many, Member, Method, Span, Value)
+}  # fmt: skip
 
 
 def to_json(value: Any) -> Any:

@@ -9,6 +9,7 @@ from kgen.compiler.fusion.fusion import FusionPlan, Kernel
 from kgen.compiler.graph.contractions import flops
 from kgen.compiler.graph.dtypes import is_float
 from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.compiler.graph.library_call import keywords
 from kgen.compiler.loops.passes import schedule
 from kgen.compiler.operators.table import is_view
 
@@ -54,7 +55,7 @@ def library_cost(graph: OpGraph, node: Node) -> Cost:
     read = sum(_memory_bytes(graph, name) for name in operands)
     if node.op in _GATHERS:
         read = min(read, written + sum(_memory_bytes(graph, name) for name in operands[1:]))
-    if node.op.endswith(CHANNELS_LAST) and "memory_format" in node.call:
+    if node.op.endswith(CHANNELS_LAST) and node.call is not None and "memory_format" in keywords(node.call):
         read += 2 * _memory_bytes(graph, operands[0])
     blocks = None
     if node.op in _BLOCK_A_ROW:

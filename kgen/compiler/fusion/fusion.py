@@ -317,7 +317,7 @@ class _Cutter:
         """The variant's plans: those with contractions of our own, then those that leave them to the library."""
         own = frozenset(n.name for n in self.graph.nodes if self._fusable(n))
         rest = frozenset(name for name in own if not _is_contraction(self.graph.node(name)))
-        if any(not n.call and n.name not in own | self._cheap for n in self.graph.nodes):
+        if any(n.call is None and n.name not in own | self._cheap for n in self.graph.nodes):
             return  # no library call computes that operator
         for fusable in dict.fromkeys((own, rest)):
             yield from self._plans_without_spoilers(fusable)
@@ -329,7 +329,7 @@ class _Cutter:
         """
         spoilers: set[str] = set()
         found = list(self._plans_of(fusable, spoilers))
-        calls = frozenset(name for name in spoilers & fusable if self.graph.node(name).call)
+        calls = frozenset(name for name in spoilers & fusable if self.graph.node(name).call is not None)
         if found or not calls:
             yield from found
         else:

@@ -6,6 +6,7 @@ from kgen.compiler.fusion.costs import CHANNELS_LAST, is_counter
 from kgen.compiler.fusion.fusion import made_on_the_way
 from kgen.compiler.graph.dtypes import is_float
 from kgen.compiler.graph.graph import Node, NotFusable, OpGraph
+from kgen.compiler.graph.library_call import keywords
 from kgen.compiler.lower.lowering import lower
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import BY_TARGET, OPS
@@ -81,8 +82,9 @@ def _refused(graph: OpGraph, node: Node) -> str:
     other = sorted({found.dtype for found in types if found and not is_float(found.dtype)})
     if other:
         return f"our kernels are for float32, bfloat16 and float16, it has {' and '.join(other)}"
-    if "memory_format=" in node.call and not (types[0] and types[1] and types[0].dtype != types[1].dtype):
+    named = keywords(node.call) if node.call is not None else frozenset()
+    if "memory_format" in named and not (types[0] and types[1] and types[0].dtype != types[1].dtype):
         return "it changes the order of dimensions in memory"
-    if "dtype=" in node.call:
+    if "dtype" in named:
         return "it converts to another dtype"
     return _REFUSED[known[-1].kind]

@@ -13,13 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
+from kgen.compiler.graph.library_call import X, torch_
+
 if TYPE_CHECKING:
     import torch
 
 DTYPE = "complex64"
 TO_PAIRS, TO_COMPLEX = "aten.view_as_real.default", "aten.view_as_complex.default"
-TO_PAIRS_CALL = "torch.view_as_real({0}.resolve_conj())"
-TO_COMPLEX_CALL = "torch.view_as_complex({0})"
+TO_PAIRS_CALL = torch_("view_as_real", X.method("resolve_conj"))
+TO_COMPLEX_CALL = torch_("view_as_complex", X)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ save nothing. All other operators count as none: memory bounds them on every dev
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Callable
 
 from kgen.compiler.graph.convolutions import TARGETS
 from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.compiler.graph.library_call import Applied, operands
 
 MATMUL, CONVOLUTION = "matmul", "convolution"
 
@@ -71,22 +71,22 @@ def _sum_of_products(graph: OpGraph, node: Node) -> int:
 
 def _einsum(graph: OpGraph, node: Node) -> int:
     """Of an equation: all its indices together, for each operand after the first."""
-    equation = re.search(r"einsum\.default\('([^']*)'", node.call)
-    operands = [graph.type(name).shape for name in _operands(node)]
-    if equation is None or len(operands) < 2:
+    equation = node.call.args[0] if isinstance(node.call, Applied) and isinstance(node.call.args[0], str) else None
+    shapes = [graph.type(name).shape for name in _operands(node)]
+    if equation is None or len(shapes) < 2:
         return 0
     extents: dict[str, int] = {}
-    for term, shape in zip(equation[1].replace(" ", "").partition("->")[0].split(","), operands):
+    for term, shape in zip(equation.replace(" ", "").partition("->")[0].split(","), shapes):
         before, dots, behind = term.partition("...")
         names = [*before, *(f"...{n}" for n in range(len(shape) - len(before) - len(behind), 0, -1)), *behind]
         for name, size in zip(names, shape):
             extents[name] = max(size, extents.get(name, 1))
-    return 2 * math.prod(extents.values()) * (len(operands) - 1)
+    return 2 * math.prod(extents.values()) * (len(shapes) - 1)
 
 
 def _operands(node: Node) -> list[str]:
     """The operands of a call in its order; one that stands twice counts twice."""
-    return [node.values[int(number)] for number in re.findall(r"\{(\d+)\}", node.call)]
+    return [node.values[number] for number in operands(node.call)] if node.call is not None else []
 
 
 def _attention(graph: OpGraph, node: Node) -> int:

@@ -13,35 +13,11 @@ from functools import cached_property
 from typing import Any, Iterable, Sequence, Union
 
 from kgen.compiler.graph.dtypes import nbytes
+from kgen.compiler.graph.library_call import BatchSize, LibraryCall
 
 
 class NotFusable(Exception):
     """These nodes do not make one kernel; the message says why."""
-
-
-@dataclass(frozen=True)
-class BatchSize:
-    """An integer that follows the batch: ``multiple * batch``."""
-
-    multiple: int
-
-    def __str__(self) -> str:
-        return "batch_size" if self.multiple == 1 else f"{self.multiple} * batch_size"
-
-
-@dataclass(frozen=True)
-class Code:
-    """A literal that is spelled in Python source as it stands (``torch.float32``)."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Literal:
-    """A tensor without dimensions that forward makes from numbers; ``text`` is Python source that makes it."""
-
-    value: int | float
-    text: str
 
 
 @dataclass(frozen=True)
@@ -156,8 +132,7 @@ class Node:
     """One operator.
 
     ``op`` is its name in :data:`kgen.compiler.operators.table.OPS`, or the ATen name of an operator that is not in the table.
-    ``call`` is the library way of computing it as Python source, with ``{0}``, ``{1}``, ... for ``inputs`` and
-    ``{device}`` for the device of forward's inputs.
+    ``call`` is the library's way of computing it from ``values``; ``None`` where the library has none.
     ``effect`` marks a node that is run for what it changes (a buffer), so it is never dropped or moved across others.
     ``parts`` are the operators that it decomposes into; ``origin`` is the node that it is a part of, if any.
     ``tf32`` says that PyTorch multiplies the operands of a convolution in TF32 at the captured batch size. ``products`` of
@@ -168,7 +143,7 @@ class Node:
     op: str
     inputs: tuple[Operand, ...]
     type: Tensor | None
-    call: str
+    call: LibraryCall | None
     attrs: tuple[tuple[str, Any], ...] = ()
     effect: bool = False
     parts: Decomposition | None = None

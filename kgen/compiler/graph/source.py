@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from kgen.compiler.graph.dtypes import HALF
-from kgen.compiler.graph.graph import BatchSize, Tensor
+from kgen.compiler.graph.graph import Tensor
+from kgen.compiler.graph.library_call import X, LibraryCall, Many, number_source, torch_
 
 if TYPE_CHECKING:
     import torch
@@ -32,39 +32,20 @@ def identifier(path: str) -> str:
     return f"w_{name}" if name[0].isdigit() else name
 
 
-def spell_value(value: Any) -> str:
-    """A number, string or nested list of them as Python source; infinities and NaN as calls."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return f'float("{value}")'
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(spell_value, value)) + "]"
-    return str(value) if isinstance(value, BatchSize) else repr(value)
-
-
 def escaped(value: Any) -> str:
     """A value as Python source that ``str.format`` leaves as it is."""
-    return spell_value(value).replace("{", "{{").replace("}", "}}")
+    return number_source(value).replace("{", "{{").replace("}", "}}")
 
 
 def tensor_source(tensor: "torch.Tensor") -> str:
     """Python source that makes the tensor again."""
     import torch
 
-    text = spell_value(tensor.tolist())
+    text = number_source(tensor.tolist())
     plain = (torch.float32, torch.int64, torch.bool)
     return f"torch.tensor({text})" if tensor.dtype in plain and tensor.numel() else f"torch.tensor({text}, dtype={tensor.dtype})"
 
 
-def reshape_call(type_: Tensor) -> str:
+def reshape_call(type_: Tensor) -> LibraryCall:
     """The library call that gives its operand a type's shape."""
-    return f"torch.reshape({{0}}, {spell_value(type_.sizes())})"
-
-
-def widened(call: str, dtype: str) -> str:
-    """The library call with its operand ``{0}``, of this dtype, made float32 where that is a half type."""
-    return call.replace("{0}", "{0}.float()") if dtype in HALF else call
-
-
-def rounded(call: str, dtype: str) -> str:
-    """The library call with its result in the dtype, where operands of float32 make a half type wider."""
-    return f"({call}).to(torch.{dtype})" if dtype in HALF else call
+    return torch_("reshape", X, Many(type_.sizes()))

@@ -17,7 +17,8 @@ from typing import Iterable, Mapping, Sequence
 
 import sympy
 
-from kgen.compiler.graph.graph import BatchSize, NotFusable
+from kgen.compiler.graph.graph import NotFusable
+from kgen.compiler.graph.library_call import BatchSize
 
 Size = int | BatchSize
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from kgen.compiler.graph.dtypes import is_float
-from kgen.compiler.graph.graph import Literal, Node, Ref
-from kgen.compiler.graph.source import spell_value
+from kgen.compiler.graph.graph import Node, Ref
+from kgen.compiler.graph.library_call import DEVICE, LibraryCall, Literal, Many, dtype_named, torch_
 from kgen.compiler.loops.expr import CHOICE, const, equal, where, x, y
 from kgen.compiler.operators.op import Builder, Captured, Index
 
@@ -89,9 +89,9 @@ def filled(call: Captured) -> dict[str, Any] | None:
     return {"value": value, "sizes": call.type.sizes(), "dtype": call.type.dtype}
 
 
-def full_call(attrs: Mapping[str, Any]) -> str:
+def full_call(attrs: Mapping[str, Any]) -> LibraryCall:
     """The library's call: of the sizes themselves, where the operator was told of a tensor like it."""
-    return f"torch.full({spell_value(list(attrs['sizes']))}, {spell_value(attrs['value'])}, dtype=torch.{attrs['dtype']}, device={{device}})"
+    return torch_("full", Many(tuple(attrs["sizes"])), attrs["value"], dtype=dtype_named(attrs["dtype"]), device=DEVICE)
 
 
 def counted(call: Captured) -> dict[str, Any] | None:

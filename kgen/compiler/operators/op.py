@@ -9,6 +9,7 @@ from typing import Any, Callable, Mapping, Protocol, Sequence
 import sympy
 
 from kgen.compiler.graph.graph import Node, OpGraph, Operand, Ref, Tensor
+from kgen.compiler.graph.library_call import LibraryCall
 from kgen.compiler.loops.access import Within
 from kgen.compiler.loops.expr import Expr
 from kgen.compiler.loops.indices import Axes, Size
@@ -48,7 +49,7 @@ class Captured:
     target: str
     arguments: Mapping[str, Any]
     type: Tensor | None
-    call: str
+    call: LibraryCall
     effect: bool
     types: Mapping[str, Tensor]
 
@@ -106,7 +107,7 @@ class Op:
 
     ``targets`` are the ATen operators that it covers. ``operands`` are the arguments that may be tensors, in the order in
     which ``expression`` takes them; ``attrs`` are the arguments kept as attributes. ``accept`` may refuse a call, which then stays a
-    library call. ``library`` spells the library call from the attributes, where it is not the captured one. ``index`` is
+    library call. ``library`` makes the library call from the attributes, where it is not the captured one. ``index`` is
     a view's function of indices; the view takes a ``part`` of its operand, or all of it. ``flops`` is the count for one
     element of the output. ``integers`` is the expression for results that are integers or booleans; without one, such
     calls stay library calls. ``places`` says that results of a reduction are places of elements.
@@ -123,7 +124,7 @@ class Op:
     lower: Callable[..., Any] | None = None
     accept: Callable[[Captured], bool] = field(default=lambda call: True)
     read: Callable[[Captured], Mapping[str, Any]] | None = None
-    library: Callable[[Mapping[str, Any]], str] | None = None
+    library: Callable[[Mapping[str, Any]], LibraryCall] | None = None
     index: views.IndexFunction | None = None
     part: bool = False
     flops: int = 1

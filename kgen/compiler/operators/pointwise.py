@@ -7,7 +7,8 @@ from operator import and_, ge, gt, le, lshift, lt, or_, rshift, xor
 from typing import Any, Callable, Sequence
 
 from kgen.compiler.graph.dtypes import is_float
-from kgen.compiler.graph.graph import Literal, Node, Ref
+from kgen.compiler.graph.graph import Node, Ref
+from kgen.compiler.graph.library_call import DEVICE, X, Literal, dtype_named
 from kgen.compiler.loops.expr import (INFINITY, Cast, Expr, attr, both, differ, double, either, equal, exactly, filled,
                                       function, no, w, where, wide, x, y, z)
 from kgen.compiler.loops.functions import (absolute, apply_elu, apply_gelu, apply_gelu_tanh, apply_hardsigmoid,
@@ -66,7 +67,7 @@ def _functions(names: str, flops: int) -> tuple[Op, ...]:
 def _keeps_place(call: Captured) -> bool:
     """Accept conversions that change the dtype alone."""
     device = call.arguments.get("device")
-    return call.arguments.get("memory_format") is None and (device is None or getattr(device, "text", "") == "{device}")
+    return call.arguments.get("memory_format") is None and (device is None or device == DEVICE)
 
 
 def _one_mask(call: Captured) -> bool:
@@ -180,7 +181,7 @@ MORE_POINTWISE = (
     _both("masked_fill", "masked_fill.Scalar masked_fill.Tensor", where(y, z, x), operands=("self", "mask", "value")),
     _both("masked_put", "index_put.default", where(y, z, x), operands=("self", "indices", "values"), accept=_one_mask),
     _both("cast", "_to_copy.default to.dtype to.other to.dtype_layout type_as.default", Cast(x), accept=_keeps_place,
-          read=lambda c: {"dtype": c.type.dtype}, library=lambda attrs: f"{{0}}.to(torch.{attrs['dtype']})"),
+          read=lambda c: {"dtype": c.type.dtype}, library=lambda attrs: X.method("to", dtype_named(attrs["dtype"]))),
     _pointwise("remainder", "remainder.Tensor remainder.Scalar", floor_modulo(x, y), **_BINARY, flops=8),
     _pointwise("remainder_of_whole", "remainder.Tensor remainder.Scalar", None, accept=_by_whole(1), **_BINARY,
          integers=where(x % y < 0, x % y + y, x % y)),

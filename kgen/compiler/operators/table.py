@@ -6,13 +6,13 @@ An operator without an entry is decomposed, or stays a library call. Entries of 
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import Any, Mapping
 
 from kgen.compiler.graph import convolutions
 from kgen.compiler.graph.dtypes import DTYPES, is_float
-from kgen.compiler.graph.graph import Literal, Node, Operand, Ref, refs
+from kgen.compiler.graph.graph import Node, Operand, Ref, refs
+from kgen.compiler.graph.library_call import LibraryCall, Literal, Value, functional, with_operands
 from kgen.compiler.operators import gathers, scans, views, windows
 from kgen.compiler.operators.op import Captured, Kind, Op, entry
 from kgen.compiler.operators.pointwise import MORE_POINTWISE, POINTWISE
@@ -136,11 +136,11 @@ def _batch_norm(call: Captured) -> dict[str, Any] | None:
     return found if isinstance(momentum, float) else None
 
 
-def _batch_norm_call(attrs: Mapping[str, Any]) -> str:
+def _batch_norm_call(attrs: Mapping[str, Any]) -> LibraryCall:
     """The call that refuses a batch of one in train mode, as the module does; the ATen operator does not."""
-    at = {role: f"{{{number}}}" for number, role in enumerate(attrs["roles"])}
-    tensors = ", ".join(at.get(r, "None") for r in ("input", "running_mean", "running_var", "weight", "bias"))
-    return f"F.batch_norm({tensors}, {attrs['training']}, {attrs['momentum']!r}, {attrs['eps']!r})"
+    at = {role: Value(number) for number, role in enumerate(attrs["roles"])}
+    tensors = (at.get(role) for role in ("input", "running_mean", "running_var", "weight", "bias"))
+    return functional("batch_norm", *tensors, attrs["training"], attrs["momentum"], attrs["eps"])
 
 
 def _group_norm(call: Captured) -> dict[str, Any] | None:
@@ -204,16 +204,6 @@ BY_TARGET: dict[str, tuple[Op, ...]] = {
     target: tuple(op for op in OPS.values() if target in op.targets) for op in OPS.values() for target in op.targets
 }
 
-#: Library calls that people know by a shorter name. Views are reshapes: a copy in front of one may have been dropped.
-_SHORTER = {
-    **dict.fromkeys(("view.default", "_unsafe_view.default"), "torch.reshape"),
-    **{f"{name}.default": f"F.{name}" for name in ("linear", "gelu", "mish", "relu")},
-    **{f"{name}.default": f"torch.{name}" for name in ("logsumexp", "clamp", "sigmoid", "tanh", "matmul", "mm", "bmm")},
-    **{f"{name}.Tensor": f"torch.{name}" for name in ("mul", "add")},
-    "softmax.int": "torch.softmax",
-}
-
-
 def recognise(call: Captured) -> Node:
     """The node for a captured call: of the table if it is known and accepted, else opaque (a library call)."""
     for op in BY_TARGET.get(call.target, ()):
@@ -221,12 +211,7 @@ def recognise(call: Captured) -> Node:
         if node is not None:
             return node
     attrs = (("at", call.arguments["1"]),) if call.target == "_operator.getitem" else ()
-    return Node(call.name, call.target, tuple(refs(dict(call.arguments))), call.type, spell(call.call), attrs, call.effect)
-
-
-def spell(call: str) -> str:
-    """The library call with the names that people use."""
-    return re.sub(r"^torch\.ops\.aten\.(\w+\.\w+)(?=\()", lambda found: _SHORTER.get(found[1], found[0]), call)
+    return Node(call.name, call.target, tuple(refs(dict(call.arguments))), call.type, call.call, attrs, call.effect)
 
 
 #: Kinds whose entries compute with values of any dtype; others, but for identities, compute with floats.
@@ -269,7 +254,6 @@ def _known(op: Op, call: Captured) -> Node | None:
         return None
     attrs = {a: call.arguments.get(a) for a in op.attrs} | found
     # The call numbers tensors by first use; the node numbers those among its operands.
-    renumbered = re.sub(r"{(\d+)}", lambda m: f"{{{values.index(mentioned[int(m[1])])}}}", "" if op.library else call.call)
-    source = op.library(attrs) if op.library else spell(renumbered)
+    made = op.library(attrs) if op.library else with_operands(call.call, lambda value: Value(values.index(mentioned[value.number])))
     effect = op.name == "batch_norm" and attrs["training"] and "running_mean" in attrs["roles"]
-    return Node(call.name, op.name, tuple(operands), call.type, source, tuple(attrs.items()), effect)
+    return Node(call.name, op.name, tuple(operands), call.type, made, tuple(attrs.items()), effect)

@@ -12,13 +12,13 @@ than weights, so that infinities meet as they do in PyTorch.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, replace
 from typing import Iterator, Sequence
 
 from kgen.compiler.graph.convolutions import Convolution, Line, convolution
 from kgen.compiler.graph.dtypes import HALF
 from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Tensor
+from kgen.compiler.graph.library_call import X, Y, Z, Code, LibraryCall, Many, Span, Value, functional, operands, torch_, with_operands
 from kgen.compiler.loops.transposes import LEAST_EXTENT
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
@@ -85,12 +85,11 @@ def _convolution_node(
     """A convolution of one group with these lines in the place of another, as kgen's table has it."""
     each = {key: tuple(getattr(line, key) for line in lines) for key in ("stride", "padding", "dilation")}
     attrs = {**each, "groups": 1, "transposed": transposed}
-    arguments = [*(f"{{{number}}}" for number in range(len(inputs))), *(f"{key}={value}" for key, value in each.items())]
+    named = dict(each)
     if transposed:
-        more = tuple(line.out - ((line.size - 1) * line.stride - 2 * line.padding + line.dilation * (line.kernel - 1) + 1) for line in lines)
-        arguments.append(f"output_padding={more}")
+        named["output_padding"] = tuple(line.out - ((line.size - 1) * line.stride - 2 * line.padding + line.dilation * (line.kernel - 1) + 1) for line in lines)
     op = f"conv{'_transpose' if transposed else ''}{len(lines)}d"
-    return Node(name, op, inputs, type_, f"F.{op}({', '.join(arguments)})", tuple(attrs.items()), tf32=of.tf32, products=of.products)
+    return Node(name, op, inputs, type_, functional(op, *map(Value, range(len(inputs))), **named), tuple(attrs.items()), tf32=of.tf32, products=of.products)
 
 
 def _as_called(line: Line) -> bool:
@@ -138,10 +137,10 @@ def _as_channels(graph: OpGraph, stem: str, parts: Sequence[str], type_: Tensor,
     stacked, name = graph.fresh(stem.format("stacked")), graph.fresh(stem.format("taps"))
     (rows, channels, *rest), multiples = type_.shape, type_.multiples
     inner = Tensor((rows, channels, len(parts), *rest), multiples=(*multiples[:2], 0, *multiples[2:]))
-    call = f"torch.stack([{', '.join(f'{{{parts.index(part)}}}' for part in parts)}], 2)"
+    call = torch_("stack", Many(tuple(Value(parts.index(part)) for part in parts)), 2)
     nodes.append(Node(stacked, "cat", tuple(parts), inner, call, (("dim", 2),)))
     found = Tensor((rows, channels * len(parts), *rest), multiples=multiples)
-    nodes.append(Node(name, "view", (stacked,), found, "torch.flatten({0}, 1, 2)"))
+    nodes.append(Node(name, "view", (stacked,), found, torch_("flatten", X, 1, 2)))
     return name, found
 
 
@@ -157,7 +156,7 @@ def _mean(graph: OpGraph, found: _Reduced, met: dict[int, list[set[int]]], rest:
         whole = x
         if edges:
             sizes[at] = len(inner)
-            cut = f"{{0}}[{':, ' * at}{inner.start}:{inner.stop}]"
+            cut = X[(*(Span() for _ in range(at)), Span(inner.start, inner.stop))]
             attrs = (("dim", at), ("start", inner.start), ("step", 1))
             nodes.append(Node(graph.fresh(f"{node.name}_inner_{d}"), "slice", (x,), Tensor(tuple(sizes), multiples=multiples), cut, attrs))
             whole = nodes[-1].name
@@ -165,15 +164,15 @@ def _mean(graph: OpGraph, found: _Reduced, met: dict[int, list[set[int]]], rest:
         multiples = (*multiples[:at], *multiples[at + 1 :])
         total, summed = graph.fresh(f"{node.name}_sum_{d}"), Tensor(tuple(sizes), multiples=multiples)
         attrs = (("dims", (at,)), ("keepdim", False))
-        nodes.append(Node(total, "sum", (whole,), summed, f"torch.sum({{0}}, {at})", attrs))
+        nodes.append(Node(total, "sum", (whole,), summed, torch_("sum", X, at), attrs))
         ends = {i: graph.fresh(f"{node.name}_end_{d}_{i}") for i in edges if any(i in of for of in taps)}
-        nodes += [Node(end, "select", (x,), summed, f"{{0}}.select({at}, {i})", (("dim", at), ("at", i))) for i, end in ends.items()]
+        nodes += [Node(end, "select", (x,), summed, X.method("select", at, i), (("dim", at), ("at", i))) for i, end in ends.items()]
         parts = []
         for tap, of in enumerate(taps):
             parts.append(total)
             for i in sorted(ends.keys() & of):
                 name = graph.fresh(f"{node.name}_tap_{d}_{tap}_{i}")
-                nodes.append(Node(name, "add", (parts[-1], ends[i]), summed, "torch.add({0}, {1})", (("alpha", 1),)))
+                nodes.append(Node(name, "add", (parts[-1], ends[i]), summed, torch_("add", X, Y), (("alpha", 1),)))
                 parts[-1] = name
         x, kind = _as_channels(graph, f"{node.name}_{{}}_{d}", parts, summed, nodes)
     others = [2 + d for d in range(len(window.lines)) if d not in met]
@@ -191,10 +190,10 @@ def _mean(graph: OpGraph, found: _Reduced, met: dict[int, list[set[int]]], rest:
     if rest:
         nodes.append(_convolution_node(node, product, inputs, type_, rest, window.transposed))
     else:
-        nodes.append(Node(product, "linear", inputs, type_, f"F.linear({', '.join(f'{{{i}}}' for i in range(len(inputs)))})"))
+        nodes.append(Node(product, "linear", inputs, type_, functional("linear", *map(Value, range(len(inputs))))))
     if found.last["keepdim"]:
-        index = ", ".join("None" if d in met else ":" for d in range(len(window.lines)))
-        nodes.append(Node(graph.fresh(f"{node.name}_kept"), "view", (product,), found.last.type, f"{{0}}[:, :, {index}]"))
+        index = (Span(), Span(), *(None if d in met else Span() for d in range(len(window.lines))))
+        nodes.append(Node(graph.fresh(f"{node.name}_kept"), "view", (product,), found.last.type, X[index]))
     return _in_place_of(graph, found, nodes, FoldedWeight(name, Tensor(shape), text, (weight,)))
 
 
@@ -223,7 +222,7 @@ def _averaged(graph: OpGraph, found: _Reduced) -> OpGraph:
     attrs = {"taps": taps, "stride": ones, "padding": padding, "dilation": ones, "counted": True, "divisor": None}
     averages = Node(
         graph.fresh(f"{node.name}_averages"), found.last.op, node.inputs[:1], Tensor((*x.shape[:2], *sizes), multiples=x.multiples),
-        f"F.{found.last.op}({{0}}, {taps}, 1, {padding})", tuple(attrs.items()),
+        functional(found.last.op, X, taps, 1, padding), tuple(attrs.items()),
     )  # fmt: skip
     convolved = _convolution_node(node, graph.fresh(f"{node.name}_averaged"), (averages.name, *rest), found.last.type, pooled, False)
     return _in_place_of(graph, found, [averages, convolved])
@@ -261,7 +260,7 @@ def _averaged_transposed(graph: OpGraph, found: _Reduced) -> OpGraph:
     name = graph.fresh(f"{found.node.name}_weight")
     both = FoldedWeight(name, Tensor((shape[0], 2 * shape[1], *shape[2:])), f"torch.cat(({', '.join(SUMMED_WEIGHTS)}), 1)", (sums.name,))
     twice = Tensor((kind.shape[0], 2 * kind.shape[1], *kind.shape[2:]), multiples=kind.multiples)
-    doubled = Node(graph.fresh(f"{found.node.name}_twice"), "cat", (x, x), twice, "torch.cat(({0}, {1}), 1)", (("dim", 1),))
+    doubled = Node(graph.fresh(f"{found.node.name}_twice"), "cat", (x, x), twice, torch_("cat", (X, Y), 1), (("dim", 1),))
     averaged = _convolution_node(found.node, graph.fresh(f"{found.node.name}_averaged"), (doubled.name, name, *bias), last.type, [line for line, _ in wider], False)
     return _in_place_of(graph, found, [doubled, averaged], sums, both)
 
@@ -283,14 +282,14 @@ def extreme_into_pool(graph: OpGraph) -> OpGraph:
         ones, zeros = (1,) * spatial, (0,) * spatial
         attrs = {"taps": taps, "stride": taps, "padding": zeros, "dilation": ones, "counted": False, "divisor": None}
         pooled = replace(kind, shape=tuple(1 if d in dims else size for d, size in enumerate(kind.shape)))
-        nodes = [Node(graph.fresh(f"{last.name}_pool"), f"max_pool{spatial}d", (x,), pooled, f"F.max_pool{spatial}d({{0}}, {taps})", tuple(attrs.items()))]
+        nodes = [Node(graph.fresh(f"{last.name}_pool"), f"max_pool{spatial}d", (x,), pooled, functional(f"max_pool{spatial}d", X, taps), tuple(attrs.items()))]
         if last.op == "amin":
-            negative = Node(graph.fresh(f"{last.name}_negative"), "neg", (x,), kind, "torch.neg({0})")
-            back = Node(graph.fresh(f"{last.name}_positive"), "neg", (nodes[0].name,), pooled, "torch.neg({0})")
+            negative = Node(graph.fresh(f"{last.name}_negative"), "neg", (x,), kind, torch_("neg", X))
+            back = Node(graph.fresh(f"{last.name}_positive"), "neg", (nodes[0].name,), pooled, torch_("neg", X))
             nodes = [negative, replace(nodes[0], inputs=(negative.name,)), back]
         if not last["keepdim"]:
-            index = ", ".join("0" if d in dims else ":" for d in range(len(kind.shape)))
-            nodes.append(Node(graph.fresh(f"{last.name}_view"), "view", (nodes[-1].name,), last.type, f"{{0}}[{index}]"))
+            index = tuple(0 if d in dims else Span() for d in range(len(kind.shape)))
+            nodes.append(Node(graph.fresh(f"{last.name}_view"), "view", (nodes[-1].name,), last.type, X[index]))
         graph = graph.with_nodes_for(last.name, [*nodes[:-1], replace(nodes[-1], name=last.name)])
     return graph
 
@@ -315,42 +314,42 @@ def convolutions_channels_last(graph: OpGraph) -> OpGraph:
     for node in graph.nodes:
         spatial = len(node.type.shape) - 2 if node.type is not None else 0
         window = convolution(graph, node)
-        if window is None or spatial not in _CHANNELS_LAST or "{0}" not in node.call:
+        if window is None or spatial not in _CHANNELS_LAST or 0 not in operands(node.call):
             continue
         if node.type.dtype in HALF and window.channels_in % 8:
             continue  # oneDNN fills channels up with zeros, in one layout or the other, and zero times an infinity is NaN
         order, back = (0, *range(2, spatial + 2), 1), (0, spatial + 1, *range(1, spatial + 1))
         before, images, spelled = _images_last(graph, node, order, back)
-        call = node.call.replace("{0}", spelled, 1)
+        call = with_operands(node.call, lambda value: spelled if value == X else value)
         moved = replace(node, name=graph.fresh(f"{node.name}_last"), op=f"{node.op}_channels_last", inputs=(images, *node.inputs[1:]),
-                        type=node.type.permuted(order), call=f"{call}.permute{order}.contiguous()")  # fmt: skip
+                        type=node.type.permuted(order), call=call.method("permute", *order).method("contiguous"))  # fmt: skip
         returned = node.name in graph.returns and graph.order(node.name) != order
         name = graph.fresh(f"{node.name}_first") if returned else node.name
-        view = Node(name, "permute", (moved.name,), node.type, f"{{0}}.permute{back}", (("dims", back),))
-        copy = [Node(node.name, "copy", (name,), node.type, "{0}.contiguous()")] if returned else []
+        view = Node(name, "permute", (moved.name,), node.type, X.method("permute", *back), (("dims", back),))
+        copy = [Node(node.name, "copy", (name,), node.type, X.method("contiguous"))] if returned else []
         graph = graph.with_nodes_for(node.name, [*before, moved, view, *copy])
     return graph
 
 
-def _images_last(graph: OpGraph, node: Node, order: tuple[int, ...], back: tuple[int, ...]) -> tuple[list[Node], str, str]:
-    """The nodes that move a convolution's images, what they come to, and how the call spells it.
+def _images_last(graph: OpGraph, node: Node, order: tuple[int, ...], back: tuple[int, ...]) -> tuple[list[Node], str, LibraryCall]:
+    """The nodes that move a convolution's images, what they come to, and how the call reads it.
 
     A transpose moves images of many channels, as they are or behind pointwise operators. The library moves others.
     """
     x = node.inputs[0]
     inner, kind = graph.producer(x), graph.type(x)
     if inner is not None and inner.op == "permute" and inner["dims"] == back:
-        return [], inner.inputs[0], f"{{0}}.permute{back}"
+        return [], inner.inputs[0], X.method("permute", *back)
     if kind.dtype != "float32" or min(kind.shape[1], math.prod(kind.shape[2:])) < LEAST_EXTENT:
-        return [], x, f"{{0}}.contiguous(memory_format={_CHANNELS_LAST[len(back) - 2]})"
+        return [], x, X.method("contiguous", memory_format=_CHANNELS_LAST[len(back) - 2])
     last = kind.permuted(order)
-    view = Node(graph.fresh(f"{node.name}_permuted"), "permute", (x,), last, f"{{0}}.permute{order}", (("dims", order),))
-    moved = Node(graph.fresh(f"{node.name}_images"), "copy", (view.name,), last, "{0}.contiguous()")
-    return [view, moved], moved.name, f"{{0}}.permute{back}"
+    view = Node(graph.fresh(f"{node.name}_permuted"), "permute", (x,), last, X.method("permute", *order), (("dims", order),))
+    moved = Node(graph.fresh(f"{node.name}_images"), "copy", (view.name,), last, X.method("contiguous"))
+    return [view, moved], moved.name, X.method("permute", *back)
 
 
 #: The memory format of images with so many spatial dimensions.
-_CHANNELS_LAST = {2: "torch.channels_last", 3: "torch.channels_last_3d"}
+_CHANNELS_LAST = {2: Code("torch.channels_last"), 3: Code("torch.channels_last_3d")}
 
 
 # Scales and shifts
@@ -378,7 +377,7 @@ def affine_into_convolution(graph: OpGraph) -> OpGraph:
             FoldedWeight(new_weight, graph.type(weight), f"({{0}}.double() * {rows}).float()", (weight, scale)),
             FoldedWeight(new_bias, Tensor((channels,)), f"({text}).float().expand({channels}).contiguous()", sources),
         )
-        call = inner.call if bias else re.sub(r"\(\{0\}, \{1\}(, None)?", "({0}, {1}, {2}", inner.call)
+        call = replace(inner.call, args=(X, Y, Z, *inner.call.args[3:]))
         graph = graph.with_node(replace(inner, inputs=(x, new_weight, new_bias), call=call)).without(outer.name, inner.name)
     return graph
 

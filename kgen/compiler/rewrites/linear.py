@@ -17,7 +17,8 @@ from dataclasses import replace
 from typing import Sequence
 
 from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Operand, Tensor
-from kgen.compiler.graph.source import reshape_call, rounded, widened
+from kgen.compiler.graph.library_call import X, Y, Z, functional, rounded, torch_, widened
+from kgen.compiler.graph.source import reshape_call
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS, is_view
 
@@ -107,7 +108,7 @@ def _summed(graph: OpGraph, node: Node, linear: Node, steps: list[Node]) -> OpGr
     folded = [FoldedWeight(sums, Tensor((3, columns)), text, tuple(sources))]
     folded += [FoldedWeight(graph.fresh(f"{sums}_{number}"), Tensor((columns,)), of, (sums,)) for number, of in enumerate(SUMMED_WEIGHTS)]
     factors = (x, *(new.name for new in folded[1:]))
-    call = widened("torch.addcmul({0} * {1}, {0}, {2})", inputs.dtype)
+    call = widened(torch_("addcmul", X * Y, X, Z), inputs.dtype)
     terms = Node(graph.fresh(f"{linear.name}_terms"), "distributed_product", factors, replace(inputs, dtype="float32"), call)
     if shift != "0.0":
         text = f"((torch.zeros({features}, dtype=torch.float64, device={{0}}.device) + {shift}).sum(0, keepdim=True){divisor}).float()"
@@ -119,11 +120,11 @@ def _summed(graph: OpGraph, node: Node, linear: Node, steps: list[Node]) -> OpGr
 def _sum_of_terms(graph: OpGraph, node: Node, terms: Node, keepdim: bool, bias: Sequence[Operand]) -> list[Node]:
     """``terms``, their sum along rows, and a ``bias`` if there is one, in place of ``node``; only the last one rounds."""
     attrs = (("dims", (len(terms.type.shape) - 1,)), ("keepdim", keepdim))
-    call, dtype = f"torch.sum({{0}}, -1, keepdim={keepdim})", node.type.dtype
+    call, dtype = torch_("sum", X, -1, keepdim=keepdim), node.type.dtype
     if not bias:
         return [terms, Node(node.name, "sum", (terms.name,), node.type, rounded(call, dtype), attrs)]
     total = Node(graph.fresh(f"{node.name}_sum"), "sum", (terms.name,), replace(node.type, dtype="float32"), call, attrs)
-    return [terms, total, Node(node.name, "add", (total.name, *bias), node.type, rounded("torch.add({0}, {1})", dtype))]
+    return [terms, total, Node(node.name, "add", (total.name, *bias), node.type, rounded(torch_("add", X, Y), dtype))]
 
 
 def product_to_sum(graph: OpGraph) -> OpGraph:
@@ -137,10 +138,10 @@ def product_to_sum(graph: OpGraph) -> OpGraph:
             continue
         nodes: list[Node] = []
         if len(column.shape) > 1 and node.op != "linear":
-            turned = Node(graph.fresh(f"{node.name}_column"), "view", (right,), Tensor(rows.shape[-1:]), "{0}.reshape(-1)")
+            turned = Node(graph.fresh(f"{node.name}_column"), "view", (right,), Tensor(rows.shape[-1:]), X.method("reshape", -1))
             nodes, right = [turned], turned.name
         keepdim = len(node.type.shape) == len(rows.shape)
-        terms = Node(graph.fresh(f"{node.name}_terms"), "mul", (x, right), replace(rows, dtype="float32"), widened("torch.mul({0}, {1})", graph.type(x).dtype))
+        terms = Node(graph.fresh(f"{node.name}_terms"), "mul", (x, right), replace(rows, dtype="float32"), widened(torch_("mul", X, Y), graph.type(x).dtype))
         graph = graph.with_nodes_for(node.name, [*nodes, *_sum_of_terms(graph, node, terms, keepdim, bias)])
     return graph
 
@@ -160,9 +161,9 @@ def diagonal_to_scale(graph: OpGraph) -> OpGraph:
             if side == node.inputs[0]:
                 vector = graph.type(scale)
                 column = Tensor((*vector.shape, 1), multiples=(*vector.multiples, 0))
-                turned = Node(graph.fresh(f"{node.name}_scale"), "view", (scale,), column, "{0}.unsqueeze(-1)")
+                turned = Node(graph.fresh(f"{node.name}_scale"), "view", (scale,), column, X.method("unsqueeze", -1))
                 nodes, scale = [turned], turned.name
-            product = replace(node, op="mul", inputs=(scale, other), call="torch.mul({0}, {1})", attrs=())
+            product = replace(node, op="mul", inputs=(scale, other), call=torch_("mul", X, Y), attrs=())
             graph = graph.with_nodes_for(node.name, (*nodes, product))
             break
     return graph
@@ -189,7 +190,7 @@ def average_into_linear(graph: OpGraph) -> OpGraph:
             text = f"{{0}}.double().reshape(-1, {size}).mean(1).float()"
             folded.append(FoldedWeight(graph.fresh(f"{linear.name}_bias_averages"), Tensor((count,)), text, tuple(bias)))
         features = replace(linear.type, shape=(*linear.type.shape[:-1], 2 * count))
-        averages = Node(graph.fresh(f"{linear.name}_of_averages"), "linear", (x, pairs), features, "F.linear({0}, {1})")
+        averages = Node(graph.fresh(f"{linear.name}_of_averages"), "linear", (x, pairs), features, functional("linear", X, Y))
         view = _parts(graph, node, averages.name, replace(node.type, shape=(*node.type.shape[:-1], 2 * count)), 2)
         total = _sum_of_terms(graph, node, view, False, [new.name for new in folded[2:]])
         graph = graph.with_folded(*folded).with_nodes_for(node.name, [averages, *total])
@@ -204,7 +205,7 @@ def pool_to_reduction(graph: OpGraph) -> OpGraph:
             continue
         view = _parts(graph, node, node.inputs[0], graph.type(node.inputs[0]), size)
         last = len(view.type.shape) - 1
-        found = Node(node.name, "amax", (view.name,), node.type, f"torch.amax({{0}}, {last})", (("dims", (last,)), ("keepdim", False)))
+        found = Node(node.name, "amax", (view.name,), node.type, torch_("amax", X, last), (("dims", (last,)), ("keepdim", False)))
         graph = graph.with_nodes_for(node.name, [view, found])
     return graph
 

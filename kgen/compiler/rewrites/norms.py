@@ -19,14 +19,15 @@ from typing import Collection, Mapping, Sequence
 from kgen.compiler.graph.convolutions import TARGETS
 from kgen.compiler.graph.dtypes import HALF
 from kgen.compiler.graph.graph import Node, OpGraph, Operand, Tensor
-from kgen.compiler.graph.source import reshape_call, rounded, widened
+from kgen.compiler.graph.library_call import W, X, Y, Z, LibraryCall, aten, rounded, torch_, widened
+from kgen.compiler.graph.source import reshape_call
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 
 FEW_ROWS, LONG_ROW = 512, 16384  # rows, and elements of each: blocks of one kernel would be too few, and long at work
 
 
-def _node(graph: OpGraph, stem: str, op: str, inputs: tuple[Operand, ...], type_: Tensor, call: str = "", **attrs: object) -> Node:
+def _node(graph: OpGraph, stem: str, op: str, inputs: tuple[Operand, ...], type_: Tensor, call: LibraryCall | None = None, **attrs: object) -> Node:
     return Node(graph.fresh(stem), op, inputs, type_, call, tuple(attrs.items()))
 
 
@@ -38,22 +39,23 @@ def _moments(graph: OpGraph, node: Node, source: str, type_: Tensor, dims: tuple
     """The mean and the variance of a value over some dimensions; its dtype is that of the node's first operand."""
     x = node.inputs[0]
     both = {"dims": dims, "keepdim": keepdim}
-    keep = ", keepdim=True" if keepdim else ""
-    mean = _node(graph, f"{node.name}_mean", "moments_mean", (source,), type_, widened(f"torch.mean({{0}}, {dims}{keep})", graph.type(x).dtype), **both)
-    call = widened(f"torch.var({{0}}, {dims}, correction=0{keep})", graph.type(x).dtype)
+    keep = {"keepdim": True} if keepdim else {}
+    mean = _node(graph, f"{node.name}_mean", "moments_mean", (source,), type_, widened(torch_("mean", X, dims, **keep), graph.type(x).dtype), **both)
+    call = widened(torch_("var", X, dims, correction=0, **keep), graph.type(x).dtype)
     return [mean, _node(graph, f"{node.name}_variance", "variance", (source,), type_, call, **both, correction=0)]
 
 
 def _inverse_deviation(graph: OpGraph, node: Node, variance: Node, *weight: str) -> Node:
     """``rsqrt(variance + eps)``, times the norm's weight if that is given."""
     op = "scaled_inverse_deviation" if weight else "inverse_deviation"
-    call = ("{1} * " if weight else "") + f"torch.rsqrt({{0}} + {node['eps']!r})"
+    inverse = torch_("rsqrt", X + node["eps"])
+    call = Y * inverse if weight else inverse
     return _node(graph, f"{node.name}_scale", op, (variance.name, *weight), variance.type, call, eps=node["eps"])
 
 
 def _affine(node: Node, normal: Node, operands: Sequence[Operand]) -> Node:
     """The node as a scale of ``normal``, and a shift where there are two operands."""
-    op, call = ("lerp_affine", "torch.addcmul({2}, {0}, {1})") if len(operands) > 1 else ("mul", "torch.mul({0}, {1})")
+    op, call = ("lerp_affine", torch_("addcmul", Z, X, Y)) if len(operands) > 1 else ("mul", torch_("mul", X, Y))
     return replace(node, op=op, inputs=(normal.name, *operands), call=call, attrs=())
 
 
@@ -65,12 +67,12 @@ def _of_images(graph: OpGraph, node: Node, source: str) -> list[Node]:
 
 def _of_parts(graph: OpGraph, name: str, means: str, variances: str, type_: Tensor, correction: float = 0.0, **over: object) -> list[Node]:
     """The variance of several parts of one size: that of their means, and the mean of their variances."""
-    (dim,), keep = over["dims"], ", keepdim=True" if over["keepdim"] else ""
-    call = f"torch.var({{0}}, ({dim},), correction={correction!r}{keep})"
+    (dim,), keep = over["dims"], {"keepdim": True} if over["keepdim"] else {}
+    call = torch_("var", X, (dim,), correction=correction, **keep)
     between = _node(graph, f"{name}_between", "variance", (means,), type_, call, **over, correction=correction)
-    call = f"torch.sum({{0}}, ({dim},){keep}) / ({{0}}.shape[{dim}] - {correction!r})"
+    call = torch_("sum", X, (dim,), **keep) / (X.member("shape")[dim] - correction)
     within = _node(graph, f"{name}_within", "corrected_mean", (variances,), type_, call, **over, correction=correction)
-    return [between, within, _node(graph, name, "add", (between.name, within.name), type_, "torch.add({0}, {1})")]
+    return [between, within, _node(graph, name, "add", (between.name, within.name), type_, torch_("add", X, Y))]
 
 
 def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str], by_image: bool = False) -> OpGraph:
@@ -84,7 +86,7 @@ def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str], by_imag
     if by_image:
         of_images = _of_images(graph, node, roles["input"])
         parts, over = (*(n.name for n in of_images), channels), {"dims": (0,), "keepdim": False}
-        mean = _node(graph, f"{node.name}_mean_of_all", "moments_mean", parts[:1], channels, "torch.mean({0}, (0,))", **over)
+        mean = _node(graph, f"{node.name}_mean_of_all", "moments_mean", parts[:1], channels, torch_("mean", X, (0,)), **over)
         variances = _of_parts(graph, f"{node.name}_variance_of_all", *parts, **over)
         unbiased = _of_parts(graph, f"{node.name}_unbiased", *parts, 1.0 / math.prod(shape[2:]), **over)
     else:
@@ -92,14 +94,14 @@ def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str], by_imag
         mean, *variances = _moments(graph, node, roles["input"], channels, dims, False)
         unbiased = [replace(
             variances[0], name=graph.fresh(f"{node.name}_unbiased"), op="unbiased_variance",
-            call=widened(f"torch.var({{0}}, {dims})", graph.type(roles["input"]).dtype),
+            call=widened(torch_("var", X, dims), graph.type(roles["input"]).dtype),
             attrs=(("dims", dims), ("keepdim", False), ("correction", 1)),
         )]  # fmt: skip
     variance, nodes = variances[-1], [*of_images, mean, *variances]
     if "running_mean" in roles:
         kept_as = graph.type(roles["running_mean"]).dtype
-        new = "{1}.to({0}.dtype)" if kept_as in HALF else "{1}"
-        update = f"torch.ops.aten.lerp_.Scalar({{0}}, {new}, {node['momentum']!r})"
+        new = Y.method("to", X.member("dtype")) if kept_as in HALF else Y
+        update = aten("lerp_.Scalar", X, new, node["momentum"])
         factors = {"keep": 1.0 - node["momentum"], "momentum": node["momentum"]}
         kept = [
             replace(_node(graph, f"{node.name}_{role}", "moving_average", (roles[role], new.name), replace(channels, dtype=kept_as), update, **factors), effect=True)
@@ -116,7 +118,7 @@ def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str], by_imag
 
 def _applied(node: Node, x: str, operands: list[str]) -> Node:
     """The node as ``(x - mean) * scale``, with a bias where there is one."""
-    op, call = ("normalise_affine", "({0} - {1}) * {2} + {3}") if len(operands) > 2 else ("normalise", "({0} - {1}) * {2}")
+    op, call = ("normalise_affine", (X - Y) * Z + W) if len(operands) > 2 else ("normalise", (X - Y) * Z)
     return replace(node, op=op, inputs=(x, *operands), call=rounded(call, node.type.dtype), attrs=(), effect=False)
 
 
@@ -152,9 +154,9 @@ def _split_reduction(graph: OpGraph, node: Node) -> OpGraph:
         return graph
     keep = node["keepdim"]
     type_ = Tensor(source.shape[:2] + (1,) * len(pixels) * keep, multiples=source.multiples[:2] + (0,) * len(pixels) * keep)
-    spelled = f"torch.{node.op}({{0}}, {{dims}}, keepdim={keep})"
-    first = _node(graph, f"{node.name}_of_pixels", node.op, node.inputs, type_, spelled.replace("{dims}", str(pixels)), dims=pixels, keepdim=keep)
-    last = replace(node, inputs=(first.name,), call=spelled.replace("{dims}", str(rest)), attrs=(("dims", rest), ("keepdim", keep)))
+    of_pixels, of_rest = (torch_(node.op, X, dims, keepdim=keep) for dims in (pixels, rest))
+    first = _node(graph, f"{node.name}_of_pixels", node.op, node.inputs, type_, of_pixels, dims=pixels, keepdim=keep)
+    last = replace(node, inputs=(first.name,), call=of_rest, attrs=(("dims", rest), ("keepdim", keep)))
     return graph.with_nodes_for(node.name, (first, last))
 
 
@@ -184,13 +186,13 @@ def reduce_groups_first(graph: OpGraph) -> OpGraph:
 
 def _split_rows(graph: OpGraph, node: Node, groups: int) -> OpGraph:
     """A reduction along rows as one of each group of columns, then one of those; sums between them are of float32."""
-    x, call = node.inputs[0], f"torch.{node.op}({{{{0}}}}, ({{dim}},), keepdim={{keep}})"
+    x = node.inputs[0]
     (rows, cols), (multiple, _) = graph.type(x).shape, graph.type(x).multiples
     split = Tensor((rows, groups, cols // groups), graph.type(x).dtype, (multiple, 0, 0))
     extreme = node.op in ("amax", "amin")
     type_ = Tensor((rows, groups), node.type.dtype if extreme else "float32", (multiple, 0))
     parts = _view(graph, f"{node.name}_groups", x, split)
-    of_group, of_row = call.format(dim=2, keep=False), rounded(call.format(dim=1, keep=node["keepdim"]), node.type.dtype)
+    of_group, of_row = torch_(node.op, X, (2,), keepdim=False), rounded(torch_(node.op, X, (1,), keepdim=node["keepdim"]), node.type.dtype)
     found = of_group if extreme else widened(of_group, graph.type(x).dtype)
     first = _node(graph, f"{node.name}_of_groups", node.op, (parts.name,), type_, found, dims=(2,), keepdim=False)
     last = replace(node, inputs=(first.name,), call=of_row)
@@ -216,7 +218,7 @@ def _split_groups(graph: OpGraph, node: Node, roles: Mapping[str, str], by_image
         channels = Tensor((shape[0], groups, shape[1] // groups), multiples=split.multiples)
         views = [_view(graph, f"{n.name}_of_groups", n.name, channels) for n in of_images]
         parts, over = (*(v.name for v in views), each), {"dims": (2,), "keepdim": True}
-        mean = _node(graph, f"{node.name}_mean_of_group", "moments_mean", parts[:1], each, "torch.mean({0}, (2,), keepdim=True)", **over)
+        mean = _node(graph, f"{node.name}_mean_of_group", "moments_mean", parts[:1], each, torch_("mean", X, (2,), keepdim=True), **over)
         moments = [*of_images, *views, mean, *_of_parts(graph, f"{node.name}_variance_of_group", *parts, **over)]
     else:
         mean, *_ = moments = _moments(graph, node, x.name, each, (2,), True)
@@ -288,10 +290,10 @@ def _split_layer_norm(graph: OpGraph, node: Node) -> OpGraph:
 def _split_softmax(graph: OpGraph, node: Node) -> OpGraph:
     (x,) = node.inputs
     both = {"dims": node["dims"], "keepdim": True}
-    maximum = f"torch.amax({{0}}, {node['dims']}, keepdim=True)"
+    maximum = torch_("amax", X, node["dims"], keepdim=True)
     largest = _node(graph, f"{node.name}_max", "softmax_max", (x,), _reduced(node), widened(maximum, graph.type(x).dtype), **both)
-    sums = f"torch.sum(torch.exp({{0}} - {maximum}), {node['dims']}, keepdim=True)"
+    sums = torch_("sum", torch_("exp", X - maximum), node["dims"], keepdim=True)
     total = _node(graph, f"{node.name}_sum", "softmax_sum", (x,), _reduced(node), widened(sums, graph.type(x).dtype), **both)
-    calls = {"softmax": "torch.exp({0} - {1}) / {2}", "log_softmax": "({0} - {1}) - torch.log({2})"}
+    calls = {"softmax": torch_("exp", X - Y) / Z, "log_softmax": X - Y - torch_("log", Z)}
     apply = replace(node, op=f"apply_{node.op}", inputs=(x, largest.name, total.name), call=rounded(calls[node.op], node.type.dtype), attrs=())
     return graph.with_nodes_for(node.name, (largest, total, apply))

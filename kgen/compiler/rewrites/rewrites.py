@@ -33,14 +33,14 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from dataclasses import dataclass, replace
 from typing import Callable
 
 from kgen.compiler.graph import complex_numbers
 from kgen.compiler.graph.dtypes import HALF, is_float
 from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Operand, Tensor
-from kgen.compiler.graph.source import reshape_call, rounded, widened
+from kgen.compiler.graph.library_call import W, X, Y, Z, LibraryCall, Value, aten, functional, rounded, torch_, widened
+from kgen.compiler.graph.source import reshape_call
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS, is_view
 from kgen.compiler.rewrites import norms
@@ -167,8 +167,9 @@ def _is_contraction(node: Node) -> bool:
     return node.op in OPS and OPS[node.op].kind is Kind.CONTRACTION
 
 
-#: Operators that transpose a matrix, as they are called.
-_TRANSPOSES = re.compile(r"torch\.ops\.aten\.((t|numpy_T|mT)\.default\(\{0\}\)|transpose\.int\(\{0\}, (0, 1|1, 0|-2, -1|-1, -2)\))")
+#: The calls that transpose a matrix.
+_TRANSPOSES = (*(aten(f"{name}.default", X) for name in ("t", "numpy_T", "mT")),
+               *(aten("transpose.int", X, *dims) for dims in ((0, 1), (1, 0), (-2, -1), (-1, -2))))  # fmt: skip
 
 
 def matmul_to_linear(graph: OpGraph) -> OpGraph:
@@ -178,23 +179,23 @@ def matmul_to_linear(graph: OpGraph) -> OpGraph:
             continue
         x, right, *bias = node.inputs
         turned = graph.producer(right)
-        if turned is None or not _TRANSPOSES.fullmatch(turned.call) or len(turned.type.shape) != 2:
+        if turned is None or turned.call not in _TRANSPOSES or len(turned.type.shape) != 2:
             continue
         if len(graph.type(x).shape) < 2 or any(graph.type(b).shape != node.type.shape[-1:] for b in bias):
             continue
         inputs = (x, turned.inputs[0], *bias)
-        call = f"F.linear({', '.join(f'{{{i}}}' for i in range(len(inputs)))})"
+        call = functional("linear", *map(Value, range(len(inputs))))
         graph = graph.with_node(replace(node, op="linear", inputs=inputs, call=call, attrs=()))
     return graph
 
 
 #: Reductions of few values as maps of two of them.
 _OF_TWO = {
-    "sum": ("add", "torch.add({0}, {1})"),
-    "mean": ("add", "torch.add({0}, {1})"),
-    "prod": ("mul", "torch.mul({0}, {1})"),
-    "amax": ("maximum", "torch.maximum({0}, {1})"),
-    "amin": ("minimum", "torch.minimum({0}, {1})"),
+    "sum": ("add", torch_("add", X, Y)),
+    "mean": ("add", torch_("add", X, Y)),
+    "prod": ("mul", torch_("mul", X, Y)),
+    "amax": ("maximum", torch_("maximum", X, Y)),
+    "amin": ("minimum", torch_("minimum", X, Y)),
 }
 MOST_STACKED = 16  # tensors; a map of more would hold too many values
 
@@ -216,7 +217,7 @@ def stack_to_maps(graph: OpGraph) -> OpGraph:
             maps.append(Node(graph.fresh(f"{node.name}_{len(maps) + 1}"), op, (found, other), replace(types[0], dtype="float32"), widened(call, node.type.dtype)))
             found = maps[-1].name
         if node.op == "mean":
-            maps.append(Node(graph.fresh(f"{node.name}_mean"), "div", (found, len(types)), maps[-1].type, f"torch.div({{0}}, {len(types)})"))
+            maps.append(Node(graph.fresh(f"{node.name}_mean"), "div", (found, len(types)), maps[-1].type, torch_("div", X, len(types))))
         maps[-1] = replace(maps[-1], type=types[0], call=rounded(maps[-1].call, node.type.dtype))
         if types[0].shape != node.type.shape:
             maps.append(Node(node.name, "view", (maps[-1].name,), node.type, reshape_call(node.type)))
@@ -242,7 +243,7 @@ def softplus_to_mish(graph: OpGraph) -> OpGraph:
             if softplus is None or softplus.op != "softplus" or not graph.feeds_only(softplus.name, tanh):
                 continue
             if softplus.inputs == (x,) and dict(softplus.attrs).items() >= _USUAL_SOFTPLUS.items():
-                graph = graph.with_node(replace(node, op="mish", inputs=(x,), call="F.mish({0})", attrs=())).pruned()
+                graph = graph.with_node(replace(node, op="mish", inputs=(x,), call=functional("mish", X), attrs=())).pruned()
                 break
     return graph
 
@@ -261,7 +262,7 @@ def merge_scalar_factors(graph: OpGraph) -> OpGraph:
             source, factor = inner[0], factor * inner[1]
         if inner is not None or node.op in ("add", "neg", "div"):
             graph = graph.with_node(
-                replace(node, op="mul", inputs=(source, factor), call=f"torch.mul({{0}}, {factor!r})", attrs=())
+                replace(node, op="mul", inputs=(source, factor), call=torch_("mul", X, factor), attrs=())
             )
     return graph
 
@@ -304,9 +305,9 @@ def batchnorm_to_affine(graph: OpGraph) -> OpGraph:
     return graph
 
 
-def _affine_call(type_: Tensor) -> str:
+def _affine_call(type_: Tensor) -> LibraryCall:
     """The library call of ``x * scale + shift`` with scale and shift in float32."""
-    return "torch.addcmul({2}, {0}.float(), {1})" + f".to(torch.{type_.dtype})" if type_.dtype in HALF else "torch.addcmul({2}, {0}, {1})"
+    return rounded(widened(torch_("addcmul", Z, X, Y), type_.dtype), type_.dtype)
 
 
 def split_batchnorm(graph: OpGraph) -> OpGraph:
@@ -336,21 +337,20 @@ def split_batchnorm(graph: OpGraph) -> OpGraph:
             "batch_moments",
             tuple(roles[r] for r in names),
             Tensor((2, channels)),
-            "",
+            None,
             (("roles", tuple(names)), ("momentum", node["momentum"]), ("eps", node["eps"])),
             effect="running_mean" in roles,
         )
         vector = Tensor((channels,))
-        mean = Node(f"{node.name}_mean", "select", (moments.name,), vector, "{0}[0]", (("dim", 0), ("at", 0)))
-        scale = Node(f"{node.name}_scale", "select", (moments.name,), vector, "{0}[1]", (("dim", 0), ("at", 1)))
+        mean = Node(f"{node.name}_mean", "select", (moments.name,), vector, X[0], (("dim", 0), ("at", 0)))
+        scale = Node(f"{node.name}_scale", "select", (moments.name,), vector, X[1], (("dim", 0), ("at", 1)))
         inputs = (x, mean.name, scale.name, *((roles["bias"],) if "bias" in roles else ()))
-        tail = " + {3}" if "bias" in roles else ""
         apply = Node(
             node.name,
             "normalise_affine" if "bias" in roles else "normalise",
             inputs,
             node.type,
-            rounded(f"({{0}} - {{1}}) * {{2}}{tail}", node.type.dtype),
+            rounded((X - Y) * Z + W if "bias" in roles else (X - Y) * Z, node.type.dtype),
         )
         graph = graph.with_nodes_for(node.name, (moments, mean, scale, apply))
     return graph
@@ -363,7 +363,7 @@ def _counting(graph: OpGraph, running_mean: str | None) -> Node | None:
         return None
     counter = paths[running_mean].removesuffix("running_mean") + "num_batches_tracked"
     for node in graph.nodes:
-        counts = node.op == "aten.add_.Tensor" and node.call.endswith("({0}, 1)")
+        counts = node.op == "aten.add_.Tensor" and node.call == aten("add_.Tensor", X, 1)
         if counts and paths.get(node.inputs[0]) == counter and graph.users(node.inputs[0]) == (node,):
             return node if not graph.users(node.name) and node.name not in graph.returns else None
     return None
@@ -558,7 +558,7 @@ def _merge_affine_pair(graph: OpGraph, inner: Node, outer: Node) -> OpGraph | No
         graph, shift = _folded(graph, f"{outer.name}_shift", text, (a.shift, b.scale, *((b.shift,) if b.shift else ())))
     graph = graph.without(inner.name, a.x)
     if shift is None:
-        node = replace(outer, op="mul", inputs=(a.x, scale), call="torch.mul({0}, {1})", attrs=())
+        node = replace(outer, op="mul", inputs=(a.x, scale), call=torch_("mul", X, Y), attrs=())
     else:
         call = _affine_call(outer.type)
         node = replace(outer, op="lerp_affine", inputs=(a.x, scale, shift), call=call, attrs=())
@@ -608,7 +608,7 @@ def _fold(graph: OpGraph, inner: Node, outer: Node, op: str) -> OpGraph | None:
             text, sources = "{0}.expand({1})".replace("{1}", str(features)), (found.shift,)
         folded.append(FoldedWeight(new_bias, Tensor((features,)), text, sources))
         operands.append(new_bias)
-    call = f"F.linear({', '.join(f'{{{i}}}' for i in range(len(operands)))})"
+    call = functional("linear", *map(Value, range(len(operands))))
     graph = graph.with_folded(*folded)
     graph = graph.with_node(replace(inner, inputs=tuple(operands), call=call))
     return graph.without(outer.name, inner.name)

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kgen.compiler.graph.graph import Node, OpGraph, Operand, Tensor
-from kgen.compiler.graph.source import reshape_call, spell_value
+from kgen.compiler.graph.library_call import X, Many, torch_
+from kgen.compiler.graph.source import reshape_call
 from kgen.compiler.loops.indices import Size, quotient
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
@@ -125,7 +126,7 @@ def _dims_of(type_: Tensor, atoms: list[tuple[Size, int]]) -> list[int] | None:
 
 
 def _permute(name: str, source: str, of: Tensor, dims: tuple[int, ...]) -> Node:
-    return Node(name, "permute", (source,), of.permuted(dims), f"torch.permute({{0}}, {list(dims)})", (("dims", dims),))
+    return Node(name, "permute", (source,), of.permuted(dims), torch_("permute", X, Many(dims)), (("dims", dims),))
 
 
 def _reshape(name: str, source: str, type_: Tensor) -> Node:
@@ -148,8 +149,8 @@ def views_in_one(graph: OpGraph) -> OpGraph:
         strides = [_stride(atoms) for atoms in layout.dims]
         if None in strides:
             continue
-        text = f"{spell_value(list(node.type.sizes()))}, {strides}" + (f", {layout.start}" if layout.start else "")
-        call = f"torch.as_strided({{0}}, {text})"
+        start = (layout.start,) if layout.start else ()
+        call = torch_("as_strided", X, Many(node.type.sizes()), Many(tuple(strides)), *start)
         graph = graph.with_node(Node(node.name, "aten.as_strided.default", (layout.root,), node.type, call))
     return graph
 
@@ -169,7 +170,7 @@ def order_outputs(graph: OpGraph) -> OpGraph:
             nodes.append(_permute(graph.fresh(f"{name}_ordered"), first, node.type, order))
             source = nodes[-1].name
         left = _is_view_of_library_call(graph, node) or any(node.type.multiples[1:])
-        nodes.append(Node(stored if order else name, _LIBRARY_COPY if left else "copy", (source,), nodes[-1].type, "{0}.contiguous()"))
+        nodes.append(Node(stored if order else name, _LIBRARY_COPY if left else "copy", (source,), nodes[-1].type, X.method("contiguous")))
         if order:
             nodes.append(_permute(name, stored, nodes[-1].type, tuple(order.index(d) for d in range(len(order)))))
         graph = graph.with_nodes_for(name, nodes)
