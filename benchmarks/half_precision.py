@@ -24,9 +24,9 @@ from _record import RESULTS, Cell, record
 from products import milliseconds
 
 from kgen.compiler.capture.capture import capture
-from kgen.compiler.graph.contractions import flops
 from kgen.compiler.graph.dtypes import HALF, nbytes
 from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.compiler.operators.facts import flops
 from kgen.devices.hardware import Hardware, probe
 from kgen.problems.problem import load, read_problem
 from kgen.protocol import Accuracy

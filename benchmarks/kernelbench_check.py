@@ -49,7 +49,7 @@ _HOST_CALLS = 200  # with nothing queued in front
 
 def source_of(file: Path, plan: str, params: str) -> str | None:
     """The winner's text, rendered again; ``None`` where it no longer renders. Convolutions count as in TF32 if it takes them so."""
-    from kgen.compiler.graph.contractions import is_convolution
+    from kgen.compiler.operators.facts import is_convolution
     from kgen.devices.hardware import probe
     from kgen.problems.problem import load, read_problem, resolve_mode, without_values
     from kgen.protocol import Accuracy

@@ -8,6 +8,7 @@
     │   ├── DeviceError            the device asked for is not there
     │   ├── ToolchainError         a compiler or build tool is missing
     │   ├── ExtraError             an optional part of kgen is not installed
+    │   ├── PluginError            a plug-in cannot be imported
     │   ├── DatabaseError          the database cannot be used
     │   │   ├── DatabaseBusyError  another process holds the database for longer than kgen waits
     │   │   └── DatabaseVersionError   the database was written by a newer kgen
@@ -55,6 +56,10 @@ class ToolchainError(InputError):
 
 class ExtraError(InputError):
     """An optional part of kgen is not installed; the message has the command that installs it."""
+
+
+class PluginError(InputError):
+    """A plug-in that the user named cannot be imported."""
 
 
 class DatabaseError(InputError):

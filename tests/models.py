@@ -19,8 +19,8 @@ from kgen.candidate import Candidate, Params
 from kgen.codegen.render import Way, render
 from kgen.compiler.capture.capture import Capture, capture
 from kgen.compiler.fusion.fusion import FusionPlan
-from kgen.compiler.graph.contractions import is_convolution
 from kgen.compiler.graph.graph import OpGraph
+from kgen.compiler.operators.facts import is_convolution
 from kgen.devices.hardware import Hardware, cpu
 from kgen.problems.problem import LoadedProblem, Problem, load, read_problem
 from kgen.protocol import Accuracy

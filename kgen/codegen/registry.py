@@ -7,6 +7,7 @@ import pkgutil
 from functools import lru_cache
 from typing import Mapping
 
+from kgen import plugins
 from kgen.candidate import Params
 from kgen.codegen.template import Task, Template
 from kgen.compiler.fusion import plan_name
@@ -14,13 +15,23 @@ from kgen.devices.roofline import Arithmetic
 from kgen.protocol import Accuracy
 
 
+_ADDED: list[Template] = []  # by plug-ins
+
+
 @lru_cache(maxsize=None)
 def templates(device_type: str) -> Mapping[str, Template]:
     """The templates for one kind of device by their names, found by looking through the folders of its package."""
+    plugins.load()
     package = importlib.import_module(f"kgen.templates.{device_type}")
     folders = sorted(module.name for module in pkgutil.iter_modules(package.__path__) if module.ispkg)
     found = (importlib.import_module(f"{package.__name__}.{folder}.template").TEMPLATE for folder in folders)
-    return {template.name: template for template in found}
+    added = (template for template in _ADDED if template.device_type == device_type)
+    return {template.name: template for template in (*added, *found)}
+
+
+def add(template: Template) -> None:
+    """Take a further schedule among those of its kind of device; it is asked before kgen's own what it takes."""
+    _ADDED.append(template)
 
 
 def template_for(task: Task) -> Template:

@@ -18,7 +18,7 @@ from kgen.codegen.forward import Forward, targets
 from kgen.codegen.module_source import ModuleSource, module_source
 from kgen.codegen.registry import template_for
 from kgen.codegen.target import target
-from kgen.codegen.template import FOLDER, Rendering, Task
+from kgen.codegen.template import Rendering, Task
 from kgen.compiler.fusion import plan_name
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel
 from kgen.compiler.graph.graph import OpGraph
@@ -59,7 +59,7 @@ def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
     template = template_for(task)
     rendering = template.render(task, params)
     try:
-        text = _environment().get_template(template.file).render(**rendering.context)
+        text = _environment(template.folder).get_template(template.file).render(**rendering.context)
     except jinja2.TemplateError as error:
         raise RenderError(f"template {template.file}: {error}") from error
     return text.strip(), rendering
@@ -77,12 +77,12 @@ def compiler_flags(hardware: Hardware, params: Sequence[Params], specific: bool 
     return target(hardware.device_type).flags(hardware, params, specific)
 
 
-@lru_cache(maxsize=1)
-def _environment() -> "jinja2.Environment":
+@lru_cache(maxsize=None)
+def _environment(folder: Path = Path(__file__).parent) -> "jinja2.Environment":
     import jinja2
 
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader([FOLDER, Path(__file__).parent]),
+        loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -118,7 +118,7 @@ def _library_arithmetic(params: Params) -> Arithmetic | None:
 class Template:
     """One schedule of loop programs for one kind of device: the interface of its folder.
 
-    ``name`` is the folder's name, which plans show. ``file`` is the Jinja2 text, below :data:`FOLDER`. ``parameters`` has
+    ``name`` is the folder's name, which plans show. ``file`` is the Jinja2 text below ``folder``. ``parameters`` has
     one line for each axis of its spaces: what the parameter means. Functions:
 
     ``takes(program)``        whether a kernel of this schedule computes the program
@@ -146,3 +146,4 @@ class Template:
     biased: bool = False
     channels_last: bool = False
     of_structure: bool = False
+    folder: Path = FOLDER

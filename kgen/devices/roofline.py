@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Mapping
 
-from kgen.compiler.graph.contractions import flops
 from kgen.compiler.graph.dtypes import HALF
 from kgen.compiler.graph.graph import OpGraph
+from kgen.compiler.operators.facts import flops
 from kgen.devices.hardware import Ceilings
 from kgen.protocol import Accuracy
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from kgen.compiler.capture.capture import Capture
 from kgen.compiler.capture.plain import from_json, to_json
-from kgen.errors import CaptureError, InternalError, ProblemError
+from kgen.errors import CaptureError, InternalError, PluginError, ProblemError
 from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
 from kgen.evaluator.runtime.process import ChildDied, Server
 from kgen.problems.problem import Problem, load, resolve_mode, without_values
@@ -69,12 +69,16 @@ def capture_apart(problem: Problem, device_type: str, server: Server | None, unt
     raise ProblemError(f"{problem.path}: the process that ran its code was ended {TRIES} times: {died}")
 
 
+#: The errors that cross from the process, the most special first.
+_ERRORS = {kind.__name__: kind for kind in (CaptureError, ProblemError, PluginError)}
+
+
 def _found(problem: Problem, answer: dict[str, Any], log: Path) -> tuple[Problem, Capture]:
     """The problem and the graphs that the process answered. Raises its error."""
     if "bug" in answer:
         raise InternalError(f"capture raised {answer['bug']}; this is a bug in kgen: please report it, with {log}")
     if "error" in answer:
-        raise (CaptureError if answer["capture"] else ProblemError)(answer["error"])
+        raise _ERRORS[answer["kind"]](answer["error"])
     return replace(problem, mode=answer["mode"]), from_json(answer["capture"])
 
 
@@ -88,10 +92,11 @@ def _answer(problem: Problem, device_type: str) -> dict[str, Any]:
     try:
         settled, capture = capture_here(problem, device_type)
         return {"mode": settled.mode, "capture": to_json(capture)}
-    except ProblemError as error:
-        return {"error": str(error), "capture": isinstance(error, CaptureError)}
+    except (ProblemError, PluginError) as error:
+        kind = next(name for name, one in _ERRORS.items() if isinstance(error, one))
+        return {"error": str(error), "kind": kind}
     except SystemExit:
-        return {"error": f"{problem.path}: its own code called exit()", "capture": False}
+        return {"error": f"{problem.path}: its own code called exit()", "kind": ProblemError.__name__}
     except Exception as error:
         traceback.print_exc()
         line = " ".join(f"{type(error).__name__}: {error}".split())

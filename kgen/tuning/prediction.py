@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Callable, Sequence, TypeVar
 
 from kgen.codegen.registry import templates
-from kgen.compiler.fusion.costs import CHANNELS_LAST, Cost, kernel_cost, library_cost
+from kgen.compiler.fusion.costs import Cost, kernel_cost, library_cost
 from kgen.compiler.fusion.fusion import MOST_PLANS, FusionPlan, Kernel, Library
-from kgen.compiler.graph.contractions import CONTRACTIONS, flops, is_convolution, is_depthwise, kernel_size
 from kgen.compiler.graph.dtypes import HALF
 from kgen.compiler.graph.graph import Node, OpGraph
-from kgen.compiler.operators.table import is_view
+from kgen.compiler.operators.facts import flops, is_convolution, is_depthwise, is_view, kernel_size, sums_of
+from kgen.compiler.operators.library import CHANNELS_LAST
 from kgen.devices.hardware import Hardware, expected_ceilings
 from kgen.devices.roofline import Work
 from kgen.protocol import Accuracy
@@ -215,7 +215,7 @@ class Predictor:
         if is_view(node):
             return StepTime(step, cost, 0.0, "none")
         found = library_class(graph, node) if self.hardware.device_type == "cuda" else cpu_class(node)
-        contraction = CONTRACTIONS.get(node.op)
+        contraction = sums_of(node)
         type_ = "float16" if _is_half(graph, node) else "tf32" if contraction and self._in_tf32(node) else "float32"
         arithmetic_ms = cost.flops / self._rate(type_) / found.arithmetic
         return self._time(step, cost, self._copy_ms(cost.nbytes) / found.copy, arithmetic_ms)
@@ -233,7 +233,7 @@ class Predictor:
 
     def _least_ms(self, graph: OpGraph, node: Node) -> float:
         """Milliseconds of a contraction's operations, in float32 or in tensor-core products, whichever is faster."""
-        contraction = CONTRACTIONS.get(node.op)
+        contraction = sums_of(node)
         if contraction is None:
             return 0.0
         operations = flops(graph, node)
@@ -270,7 +270,7 @@ class Predictor:
 
 def _is_half(graph: OpGraph, node: Node) -> bool:
     """Whether the node is a contraction of operands of a half type."""
-    operand = graph.known_type(node.values[0]) if node.op in CONTRACTIONS else None
+    operand = graph.known_type(node.values[0]) if sums_of(node) else None
     return operand is not None and operand.dtype in HALF
 
 

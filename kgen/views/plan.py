@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kgen.compiler.fusion.fusion import Kernel
-from kgen.compiler.fusion.reasons import aten_name
+from kgen.compiler.operators.facts import aten_name
 from kgen.tuning.plan import ModePlan, Planned, Ranked
 from kgen.tuning.precision import Precision
 from kgen.tuning.prediction import StepTime

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from models import graph, made, source
 
-from kgen.compiler.graph.contractions import CONTRACTIONS, flops, is_depthwise, kernel_size
 from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.compiler.operators.facts import flops, is_depthwise, kernel_size, sums_of
 
 CONV = "self.conv = nn.{}"
 
@@ -16,7 +16,7 @@ def captured(forward: str, inputs: str, init: str = "", arguments: str = "x") ->
 
 
 def contraction(found: OpGraph) -> Node:
-    (node,) = (n for n in found.nodes if n.op in CONTRACTIONS)
+    (node,) = (n for n in found.nodes if sums_of(n))
     return node
 
 

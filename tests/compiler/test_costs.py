@@ -9,7 +9,7 @@ from kgen.codegen.registry import templates
 from kgen.compiler.fusion.costs import Cost, kernel_cost, library_cost
 from kgen.compiler.fusion.fusion import FusionPlan, plans
 from kgen.compiler.graph.graph import OpGraph
-from kgen.compiler.operators.table import is_view
+from kgen.compiler.operators.facts import is_view
 
 ROW_BYTES = 128 << 10
 

@@ -14,7 +14,7 @@ from models import NAMES, graph, made, reference, source
 from kgen.codegen.registry import templates
 from kgen.codegen.template import Template
 from kgen.compiler.fusion import fusion
-from kgen.compiler.fusion.fusion import LABELS, MOST_PLANS, FusionPlan, Kernel, Library, kernel_name, plans
+from kgen.compiler.fusion.fusion import MOST_PLANS, FusionPlan, Kernel, Library, kernel_name, plans
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.loops.program import Program
 from kgen.compiler.operators.op import Kind
@@ -492,7 +492,7 @@ def test_pools_behind_convolutions_are_the_convolutions_or_windows() -> None:
 def test_no_kernel_has_the_name_of_a_function_of_the_c_library_or_of_cuda(suffix: str, compiler: list[str], tmp_path: Path) -> None:
     if shutil.which(compiler[0]) is None:
         pytest.skip(f"needs {compiler[0]}")
-    names = [kernel_name([label], set()) for label in {*OPS, *LABELS.values()}]
+    names = [kernel_name([label], set()) for label in {op.label or op.name for op in OPS.values()} | {*OPS}]
     declared = "".join(f'extern "C" int {name}(const float* in, float* out, const long long rows);\n' for name in names)
     headers = ["cmath", "cstdlib", "cstring", "cstdio", "ctime", "unistd.h", "strings.h", *(["cuda_fp16.h", "cuda_bf16.h"] if suffix == "cu" else [])]
     path = tmp_path / f"names.{suffix}"

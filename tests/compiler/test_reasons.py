@@ -6,8 +6,9 @@ import pytest
 import torch
 from models import graph, made, source
 
-from kgen.compiler.fusion.reasons import aten_name, why_library
+from kgen.compiler.fusion.reasons import why_library
 from kgen.compiler.graph.graph import Node, Tensor
+from kgen.compiler.operators.facts import aten_name
 from kgen.compiler.operators.table import OPS
 
 

@@ -10,7 +10,7 @@ from models import NAMES, graph, made, reference, source
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.graph.library_call import X, Many, aten, written
 from kgen.compiler.operators.table import OPS
-from kgen.compiler.rewrites.rewrites import REWRITES, variants
+from kgen.compiler.rewrites.table import REWRITES, variants
 
 LINEAR = "self.linear = nn.Linear(12, 20)"
 SCALE = "self.s = nn.Parameter(torch.randn(20))"
@@ -257,7 +257,7 @@ LEAVES_ALONE = {
 def prepared(forward: str, init: str, inputs: str | None, mode: str, before: tuple[str, ...]) -> OpGraph:
     found = captured(forward, init, inputs or "torch.randn(6, 20)", mode)
     for name in before:
-        found = REWRITES[name](found).pruned()
+        found = REWRITES[name].run(found).pruned()
     return found
 
 
@@ -265,20 +265,20 @@ def prepared(forward: str, init: str, inputs: str | None, mode: str, before: tup
 def test_rewrite_keeps_the_value(case: str) -> None:
     forward, init, inputs, mode, before, rewrite, _ = APPLIES[case]
     found = prepared(forward, init, inputs, mode, before)
-    assert_same_value(found, REWRITES[rewrite](found).pruned())
+    assert_same_value(found, REWRITES[rewrite].run(found).pruned())
 
 
 @pytest.mark.parametrize("case", APPLIES)
 def test_rewrite_comes_to(case: str) -> None:
     forward, init, inputs, mode, before, rewrite, expected = APPLIES[case]
-    assert ops(REWRITES[rewrite](prepared(forward, init, inputs, mode, before)).pruned()) == expected
+    assert ops(REWRITES[rewrite].run(prepared(forward, init, inputs, mode, before)).pruned()) == expected
 
 
 @pytest.mark.parametrize("case", LEAVES_ALONE)
 def test_rewrite_leaves_alone(case: str) -> None:
     forward, init, inputs, mode, before, rewrite = LEAVES_ALONE[case]
     found = prepared(forward, init, inputs, mode, before)
-    assert REWRITES[rewrite](found) == found
+    assert REWRITES[rewrite].run(found) == found
 
 
 #: Operators whose sums a rewrite moves: an infinity meets weights of both signs, or of one. Small, as each input is tried.
@@ -297,7 +297,7 @@ SUMS = {
 def test_rewritten_sums_of_infinities_are_as_before(case: str) -> None:
     forward, init, inputs, rewrite = SUMS[case]
     found = captured(f"return {forward}", init, inputs)
-    changed = REWRITES[rewrite](found).pruned()
+    changed = REWRITES[rewrite].run(found).pruned()
     assert changed != found
     values = random_values(found)
     (x,) = (v.name for v in found.inputs)
@@ -343,7 +343,7 @@ def test_variants_name_their_rewrites() -> None:
 @pytest.mark.parametrize(("channels", "moved"), [(3, False), (16, True)])
 def test_channels_of_half_types_are_last_in_eights(channels: int, moved: bool) -> None:
     found = captured("return F.relu(self.c(x))", f"self.c = nn.Conv2d({channels}, 4, 3).bfloat16()", f"torch.randn(2, {channels}, 7, 8).bfloat16()")
-    assert ("conv2d_channels_last" in ops(REWRITES["convolutions_channels_last"](found))) is moved
+    assert ("conv2d_channels_last" in ops(REWRITES["convolutions_channels_last"].run(found))) is moved
 
 
 def test_channels_are_last_where_schedules_run_along_them() -> None:

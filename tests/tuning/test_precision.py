@@ -8,7 +8,7 @@ import pytest
 from models import captured, graph, made, source
 
 from kgen.compiler.graph.graph import OpGraph
-from kgen.compiler.rewrites.rewrites import variants
+from kgen.compiler.rewrites.table import variants
 from kgen.devices.hardware import for_arch
 from kgen.protocol import Accuracy, LibraryProduct
 from kgen.tuning import precision

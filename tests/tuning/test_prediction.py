@@ -11,7 +11,7 @@ from kgen.codegen.registry import templates
 from kgen.compiler.fusion.costs import library_cost
 from kgen.compiler.fusion.fusion import MOST_PLANS, FusionPlan, plans
 from kgen.compiler.graph.graph import OpGraph
-from kgen.compiler.rewrites.rewrites import REWRITES
+from kgen.compiler.rewrites.table import REWRITES
 from kgen.devices.hardware import cpu, expected_ceilings, for_arch
 from kgen.protocol import Accuracy
 from kgen.tuning import precision, prediction
@@ -120,7 +120,7 @@ def test_channels_last_is_the_faster_convolution_on_a_cpu() -> None:
 
 def test_cost_of_channels_last_has_the_copy_of_the_images() -> None:
     found = captured("return self.conv(x).relu()", "torch.empty(8, 3, 64, 64, device='meta')", "self.conv = nn.Conv2d(3, 32, 3)")
-    last = REWRITES["convolutions_channels_last"](found)
+    last = REWRITES["convolutions_channels_last"].run(found)
     costs = [library_cost(of, of.nodes[0]) for of in (found, last)]
     assert costs[1].nbytes - costs[0].nbytes == 2 * found.inputs[0].type.nbytes
     assert costs[1].flops == costs[0].flops > 0

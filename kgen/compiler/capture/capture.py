@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kgen import plugins
 from kgen.compiler.capture.graph_builder import read
 from kgen.compiler.capture.tracing import notice_reads_of_training, trace, uses_autocast
 from kgen.compiler.graph.graph import OpGraph, memory_order
@@ -55,6 +56,7 @@ def capture(loaded: "LoadedProblem", device_type: str = "cpu") -> Capture:
     Raises :class:`CaptureError`, one line, where the forward cannot be exported or holds float64, complex128 or sparse tensors,
     and :class:`kgen.errors.ProblemError` where the problem's own functions raise.
     """
+    plugins.load()
     first, *others = loaded.problem.modes
     with notice_reads_of_training() as reads:
         graph, by_device = _capture_mode(loaded, first, device_type)

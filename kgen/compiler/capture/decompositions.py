@@ -4,7 +4,7 @@
     max(x, dim=1)           amax, argmax                                          ours
 
 Capture traces the decomposition of each opaque node on tensors without contents, and keeps it with the node. The rewrite
-:func:`kgen.compiler.rewrites.rewrites.decompose` puts it in the node's place. A node is taken whole again where no template takes one of its parts.
+:func:`kgen.compiler.rewrites.cleanup.decompose` puts it in the node's place. A node is taken whole again where no template takes one of its parts.
 """
 
 from __future__ import annotations

@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass
 
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel
-from kgen.compiler.graph.contractions import flops
 from kgen.compiler.graph.dtypes import is_float
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.graph.library_call import keywords
 from kgen.compiler.loops.passes import schedule
-from kgen.compiler.operators.table import is_view
+from kgen.compiler.operators.facts import flops, is_view
+from kgen.compiler.operators.library import CHANNELS_LAST
+from kgen.compiler.operators.table import OPS
 
 
 @dataclass(frozen=True)
@@ -29,17 +30,6 @@ class Cost:
     blocks: int | None = None
 
 
-#: How the names of convolutions end whose images have their channels side by side. The call may move its first operand so.
-CHANNELS_LAST = "_channels_last"
-
-#: Operators that read as many elements of their first operand as they give, not all.
-_GATHERS = frozenset(("embedding", "index", "index_select", "gather"))
-
-
-#: Operators of which PyTorch gives each row to one block.
-_BLOCK_A_ROW = frozenset(("softmax", "log_softmax", "layer_norm", "rms_norm"))
-
-
 def is_counter(node: Node) -> bool:
     """Whether the node counts calls in a buffer of one integer, as a batch norm does."""
     type_ = node.type
@@ -53,12 +43,13 @@ def library_cost(graph: OpGraph, node: Node) -> Cost:
     written = _result_bytes(graph, node)
     operands = list(dict.fromkeys(node.values))
     read = sum(_memory_bytes(graph, name) for name in operands)
-    if node.op in _GATHERS:
+    op = OPS.get(node.op)
+    if op is not None and op.gathers:
         read = min(read, written + sum(_memory_bytes(graph, name) for name in operands[1:]))
     if node.op.endswith(CHANNELS_LAST) and node.call is not None and "memory_format" in keywords(node.call):
         read += 2 * _memory_bytes(graph, operands[0])
     blocks = None
-    if node.op in _BLOCK_A_ROW:
+    if op is not None and op.block_a_row:
         blocks = math.prod(size for d, size in enumerate(node.type.shape) if d not in node["dims"])
     return Cost(read + written, flops(graph, node), blocks=blocks)
 

@@ -24,14 +24,14 @@ from typing import Any, Callable, Iterator, Sequence
 
 from kgen.compiler.fusion import plan_name
 from kgen.compiler.fusion.template import Template
-from kgen.compiler.graph.complex_numbers import TO_COMPLEX, TO_PAIRS
 from kgen.compiler.graph.graph import Node, NotFusable, OpGraph
 from kgen.compiler.loops.passes import schedule
 from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.lowering import lower
+from kgen.compiler.operators.facts import is_unnamed, label
 from kgen.compiler.operators.op import LOWERED, Kind
 from kgen.compiler.operators.table import OPS
-from kgen.compiler.rewrites.rewrites import Variant, variants
+from kgen.compiler.rewrites.table import Variant, variants
 
 ALL_CUTS = 4  # cuts; runs with more possible cuts are cut only in the ways that matter most
 LONG_RUN = 32  # nodes; of a longer run, a few further cuts are tried, spread over it: a loop that forward unrolls repeats itself
@@ -50,16 +50,6 @@ _C_FUNCTIONS = frozenset(
 
 #: Reductions in one pass that may be made in two.
 _TWO_WAYS = frozenset(("softmax", "moments"))
-
-#: Operators that are only bookkeeping or a view: they are run, and left out of a plan's name.
-_UNNAMED = {"aten.add_.Tensor", "_operator.getitem", TO_PAIRS, TO_COMPLEX, "aten.as_strided.default"}
-
-#: Rewrites that every variant goes through: a plan's name leaves them out.
-_UNNAMED_REWRITES = {
-    "decompose", "drop_identity", "matmul_to_linear", "split_batchnorm", "group_norm_to_moments", "split_norms",
-    "reduce_images_first", "reduce_groups_first", "softplus_to_mish", "stack_to_maps",
-    "permute_behind", "rows_in_order", "views_in_one", "order_outputs",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -89,7 +79,7 @@ class Kernel:
 
     def label(self, graph: OpGraph) -> str:
         """The kernel as a plan's name has it: its schedule, and its operators in brackets."""
-        return plan_name.of_kernel(self.schedule, [_label(graph.node(n)) for n in self.nodes if n not in made_on_the_way(graph)])
+        return plan_name.of_kernel(self.schedule, [label(graph.node(n)) for n in self.nodes if n not in made_on_the_way(graph)])
 
 
 Step = Library | Kernel
@@ -236,7 +226,7 @@ def made_on_the_way(graph: OpGraph) -> frozenset[str]:
 
 
 def _is_unnamed(graph: OpGraph, node: Node) -> bool:
-    return node.op in _UNNAMED or node.name in made_on_the_way(graph)
+    return is_unnamed(node) or node.name in made_on_the_way(graph)
 
 
 def _is_pointwise(node: Node) -> bool:
@@ -497,7 +487,7 @@ class _Cutter:
                 in_two_passes = partial(self._lowered, taken.nodes, taken.outputs, two_passes=True)
                 over = _overwrites(graph, program, in_two_passes, libraries, needed[number])
             own = {n.name for n in piece} | self._cheap
-            name = kernel_name([_label(graph.node(n)) for n in taken.nodes if n in own], taken_names)
+            name = kernel_name([label(graph.node(n)) for n in taken.nodes if n in own], taken_names)
             steps.append(Kernel(name, template.name, taken.nodes, taken.outputs, over))
         steps += self._views_of(graph.returns, steps)
         return tuple(steps)
@@ -682,17 +672,6 @@ def _read_after_store(program: Program, tensor: str) -> bool:
     return any(x.tensor == tensor for p in passes[stored + 1 :] for x in p.loads)
 
 
-LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_moments": "moments", "pow_scalar": "pow", "moments_mean": "mean", "corrected_mean": "mean", "distributed_product": "mul",
-           "scaled_inverse_deviation": "inverse_deviation", "inverse_deviation_of_columns": "inverse_deviation", "unbiased_variance": "variance", "apply_softmax": "softmax",
-           "apply_log_softmax": "log_softmax"}  # fmt: skip
-
-
-def _label(node: Node) -> str:
-    if node.op in OPS:
-        return LABELS.get(node.op, node.op)
-    return node.op.split(".")[1].rstrip("_") if "." in node.op else node.op
-
-
 def kernel_name(labels: Sequence[str], taken: set[str]) -> str:
     """A name for a kernel of operators with these labels, which is added to those ``taken``."""
     stem = "_".join(labels)[:60]
@@ -713,5 +692,5 @@ def _name(variant: Variant, steps: Sequence[Step]) -> str:
         if isinstance(step, Kernel):
             parts.append(step.label(graph))
         elif not _is_unnamed(graph, graph.node(step.node)):
-            parts.append(plan_name.of_library(_label(graph.node(step.node))))
-    return plan_name.of_plan(parts, [r for r in variant.rewrites if r not in _UNNAMED_REWRITES])
+            parts.append(plan_name.of_library(label(graph.node(step.node))))
+    return plan_name.of_plan(parts, variant.shown)

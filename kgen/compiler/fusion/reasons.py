@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from kgen.compiler.fusion.costs import CHANNELS_LAST, is_counter
+from kgen.compiler.fusion.costs import is_counter
 from kgen.compiler.fusion.fusion import made_on_the_way
 from kgen.compiler.graph.dtypes import is_float
 from kgen.compiler.graph.graph import Node, NotFusable, OpGraph
 from kgen.compiler.graph.library_call import keywords
 from kgen.compiler.lower.lowering import lower
+from kgen.compiler.operators.library import CHANNELS_LAST
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import BY_TARGET, OPS
 
@@ -24,16 +25,6 @@ _REFUSED = {
     Kind.CONTRACTION: "it scales its terms",
     Kind.IDENTITY: "it copies or drops elements, or changes the shape",
 }
-
-#: The ATen operators that compute operators of rewrites; of several after one another, the last.
-_AS_ATEN = {
-    "lerp_affine": "addcmul.default", "distributed_product": "add.Tensor", "normalise": "mul.Tensor", "normalise_affine": "add.Tensor",
-    "inverse_deviation": "rsqrt.default", "inverse_deviation_of_columns": "rsqrt.default", "scaled_inverse_deviation": "mul.Tensor",
-    "moving_average": "lerp_.Scalar", "apply_softmax": "mul.Tensor", "apply_log_softmax": "sub.Tensor",
-    "unbiased_variance": "var.correction", "moments_mean": "mean.dim", "corrected_mean": "div.Tensor", "softmax_max": "amax.default",
-    "softmax_sum": "sum.dim_IntList", "batch_moments": "var_mean.correction",
-}  # fmt: skip
-
 
 def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> str:
     """Why the node is left to the library.
@@ -60,15 +51,6 @@ def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> st
     except NotFusable as error:
         return str(error)
     return lacks or "this kind of device has no kernel for it"
-
-
-def aten_name(node: Node) -> str:
-    """The node's operator as ATen names it; of several that kgen counts as one, the first."""
-    name = node.op.removesuffix(CHANNELS_LAST)
-    op = OPS.get(name)
-    if op is None:
-        return node.op
-    return op.targets[0] if op.targets else f"aten.{_AS_ATEN[name]}"
 
 
 def _refused(graph: OpGraph, node: Node) -> str:

@@ -155,7 +155,7 @@ class ProgramBuilder:
         numbers = iter(range(len(names)))
         dtype = "float32" if floats or is_float(node.type.dtype) else "int64"
         given = [Arg(next(numbers)) if isinstance(o, str) else const(o, dtype) for o in operands]
-        return self.map(node.name, map_expression(node, given), names, node.type.dtype)
+        return self.map(node.name, map_expression(OPS[node.op], node, given), names, node.type.dtype)
 
     # The parts of lowerings of values at other indices
 

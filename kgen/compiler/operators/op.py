@@ -8,6 +8,7 @@ from typing import Any, Callable, Mapping, Protocol, Sequence
 
 import sympy
 
+from kgen.compiler.graph.contractions import Contraction
 from kgen.compiler.graph.graph import Node, OpGraph, Operand, Ref, Tensor
 from kgen.compiler.graph.library_call import LibraryCall
 from kgen.compiler.loops.access import Within
@@ -109,8 +110,12 @@ class Op:
     which ``expression`` takes them; ``attrs`` are the arguments kept as attributes. ``accept`` may refuse a call, which then stays a
     library call. ``library`` makes the library call from the attributes, where it is not the captured one. ``index`` is
     a view's function of indices; the view takes a ``part`` of its operand, or all of it. ``flops`` is the count for one
-    element of the output. ``integers`` is the expression for results that are integers or booleans; without one, such
+    element of the output; a contraction counts in ``sums``. ``integers`` is the expression for results that are integers or booleans; without one, such
     calls stay library calls. ``places`` says that results of a reduction are places of elements.
+
+    ``label`` is the word in a plan's name, by default the name. ``aten`` is the ATen operator, without ``aten.``, that computes
+    an operator of rewrites; of several after one another, the last. ``gathers`` says that it reads as many elements of its
+    first operand as it gives, ``block_a_row`` that PyTorch gives each row to one block.
     """
 
     name: str
@@ -128,6 +133,11 @@ class Op:
     index: views.IndexFunction | None = None
     part: bool = False
     flops: int = 1
+    label: str = ""
+    aten: str = ""
+    gathers: bool = False
+    block_a_row: bool = False
+    sums: Contraction | None = None
 
 
 def entry(kind: Kind, name: str, targets: str, operands: str = "self", **more: Any) -> Op:

@@ -124,7 +124,7 @@ POINTWISE = (
     _pointwise("cos", "cos.default", cos(x), flops=15),
     _pointwise("erf", "erf.default", erf(x), flops=20),
     _pointwise("tanh", "tanh.default", tanh(x), flops=12),
-    _pointwise("pow_scalar", "pow.Tensor_Scalar", power(x, y), operands=("self", "exponent"), flops=20),
+    _pointwise("pow_scalar", "pow.Tensor_Scalar", power(x, y), operands=("self", "exponent"), flops=20, label="pow"),
     _pointwise("maximum", "maximum.default max.other", nan_max(x, y), integers=where(x > y, x, y), **_BINARY),
     _pointwise("minimum", "minimum.default min.other", nan_min(x, y), integers=where(x < y, x, y), **_BINARY),
     _pointwise("relu", "relu.default relu_.default", positive(x)),
@@ -151,18 +151,18 @@ POINTWISE = (
     _pointwise("hardswish", "hardswish.default hardswish_.default", apply_hardswish(x), flops=5),
     _pointwise("hardsigmoid", "hardsigmoid.default", apply_hardsigmoid(x), flops=4),
     _pointwise("log_sigmoid", "log_sigmoid.default", apply_logsigmoid(x), flops=20),
-    _pointwise("lerp_affine", "", x * y + z, flops=2),
-    _pointwise("distributed_product", "", x * y + x * z, flops=3),
-    _pointwise("normalise", "", (x - y) * z, flops=2),
-    _pointwise("normalise_affine", "", (x - y) * z + w, flops=3),
+    _pointwise("lerp_affine", "", x * y + z, flops=2, label="affine", aten="addcmul.default"),
+    _pointwise("distributed_product", "", x * y + x * z, flops=3, label="mul", aten="add.Tensor"),
+    _pointwise("normalise", "", (x - y) * z, flops=2, aten="mul.Tensor"),
+    _pointwise("normalise_affine", "", (x - y) * z + w, flops=3, label="normalise", aten="add.Tensor"),
     # In float64: what is rounded here is the same for all elements of a channel, and nothing averages it out.
-    _pointwise("inverse_deviation", "", Cast(double(1.0) / sqrt64(x + wide("eps")), "float32"), attrs=("eps",)),
+    _pointwise("inverse_deviation", "", Cast(double(1.0) / sqrt64(x + wide("eps")), "float32"), attrs=("eps",), aten="rsqrt.default"),
     # In float32: few elements share it, and a kernel computes it for as many spans as there are rows and groups.
-    _pointwise("inverse_deviation_of_columns", "", inverseroot(x + Cast(wide("eps"), "float32")), attrs=("eps",)),
-    _pointwise("scaled_inverse_deviation", "", Cast(y / sqrt64(x + wide("eps")), "float32"), attrs=("eps",)),
-    _pointwise("moving_average", "", Cast(wide("keep") * x + wide("momentum") * y, "float32"), attrs=("keep", "momentum")),
-    _pointwise("apply_softmax", "", expbelow(x - finite_max(y)) * softmax_factor(y, z), flops=10),
-    _pointwise("apply_log_softmax", "", x - y - log_sum(y, z), flops=10),
+    _pointwise("inverse_deviation_of_columns", "", inverseroot(x + Cast(wide("eps"), "float32")), attrs=("eps",), label="inverse_deviation", aten="rsqrt.default"),
+    _pointwise("scaled_inverse_deviation", "", Cast(y / sqrt64(x + wide("eps")), "float32"), attrs=("eps",), label="inverse_deviation", aten="mul.Tensor"),
+    _pointwise("moving_average", "", Cast(wide("keep") * x + wide("momentum") * y, "float32"), attrs=("keep", "momentum"), aten="lerp_.Scalar"),
+    _pointwise("apply_softmax", "", expbelow(x - finite_max(y)) * softmax_factor(y, z), flops=10, label="softmax", aten="mul.Tensor"),
+    _pointwise("apply_log_softmax", "", x - y - log_sum(y, z), flops=10, label="log_softmax", aten="sub.Tensor"),
 )  # fmt: skip
 
 #: Comparisons, logic, choices, conversions, and functions that few networks have.
@@ -214,13 +214,9 @@ MORE_POINTWISE = (
 )  # fmt: skip
 
 
-def map_expression(node: Node, operands: Sequence[Expr]) -> Expr:
-    """The expression of a pointwise node over ``operands``; numbers stand for its attributes."""
-    dtype, op = node.type.dtype, BY_NAME[node.op]
+def map_expression(op: Op, node: Node, operands: Sequence[Expr]) -> Expr:
+    """The expression of a pointwise node of that entry over ``operands``; numbers stand for its attributes."""
+    dtype = node.type.dtype
     expression = op.expression if is_float(dtype) else op.integers
     assert expression is not None
     return filled(expression, operands, {key: value for key, value in node.attrs if isinstance(value, (int, float))}, dtype)
-
-
-#: The entries by their names.
-BY_NAME = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE)}

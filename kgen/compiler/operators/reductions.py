@@ -158,8 +158,8 @@ def _affine_in_order(call: Captured) -> bool:
 
 _reduction = partial(entry, Kind.REDUCTION, read=_reduced)
 REDUCTIONS = (
-    _reduction("softmax", "softmax.int _softmax.default", lower=_softmax, read=_kept, accept=no_dtype, flops=10),
-    _reduction("log_softmax", "log_softmax.int _log_softmax.default", lower=_log_softmax, read=_kept, accept=no_dtype, flops=10),
+    _reduction("softmax", "softmax.int _softmax.default", lower=_softmax, read=_kept, accept=no_dtype, flops=10, block_a_row=True),
+    _reduction("log_softmax", "log_softmax.int _log_softmax.default", lower=_log_softmax, read=_kept, accept=no_dtype, flops=10, block_a_row=True),
     _reduction("logsumexp", "logsumexp.default", lower=_logsumexp, flops=10),
     _reduction("sum", "sum.dim_IntList sum.default", lower=_reduce("sum"), accept=no_dtype),
     _reduction("mean", "mean.dim mean.default", lower=_reduce("sum", over_count=True), accept=no_dtype),
@@ -170,14 +170,14 @@ REDUCTIONS = (
     _reduction("argmax", "argmax.default", lower=_extreme_at("argmax"), places=True),
     _reduction("argmin", "argmin.default", lower=_extreme_at("argmin"), places=True),
     _reduction("variance", "var.correction", lower=_variance, read=_corrected),
-    _reduction("unbiased_variance", "", lower=_variance),
-    _reduction("moments_mean", "", lower=lambda b, node, v: _moments(b, v)[0]),
-    _reduction("corrected_mean", "", lower=lambda b, node, v: _mean(b, node, b.reduce("sum", v))),
-    _reduction("softmax_max", "", lower=lambda b, node, v: _stable_sum(b, v)[0]),
-    _reduction("softmax_sum", "", lower=lambda b, node, v: _stable_sum(b, v)[1]),
+    _reduction("unbiased_variance", "", lower=_variance, label="variance", aten="var.correction"),
+    _reduction("moments_mean", "", lower=lambda b, node, v: _moments(b, v)[0], label="mean", aten="mean.dim"),
+    _reduction("corrected_mean", "", lower=lambda b, node, v: _mean(b, node, b.reduce("sum", v)), label="mean", aten="div.Tensor"),
+    _reduction("softmax_max", "", lower=lambda b, node, v: _stable_sum(b, v)[0], aten="amax.default"),
+    _reduction("softmax_sum", "", lower=lambda b, node, v: _stable_sum(b, v)[1], aten="sum.dim_IntList"),
     _reduction("norm", "linalg_vector_norm.default", lower=_reduce("sum", sqrt(x), x * x),
          accept=lambda c: c.arguments.get("ord", 2) == 2 and no_dtype(c)),
     _reduction("layer_norm", "layer_norm.default", lower=_layer_norm, read=_normalized, operands="input weight bias",
-         accept=_affine_in_order, flops=8),
-    _reduction("rms_norm", "rms_norm.default", lower=_rms_norm, read=_normalized, operands="input weight", flops=6),
+         accept=_affine_in_order, flops=8, block_a_row=True),
+    _reduction("rms_norm", "rms_norm.default", lower=_rms_norm, read=_normalized, operands="input weight", flops=6, block_a_row=True),
 )  # fmt: skip

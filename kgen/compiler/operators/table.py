@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Mapping
 
 from kgen.compiler.graph import convolutions
+from kgen.compiler.graph.contractions import CONVOLVED, PRODUCT, TRANSPOSED
 from kgen.compiler.graph.dtypes import DTYPES, is_float
 from kgen.compiler.graph.graph import Node, Operand, Ref, refs
 from kgen.compiler.graph.library_call import LibraryCall, Literal, Value, functional, with_operands
@@ -97,7 +98,9 @@ VIEWS = (
 )  # fmt: skip
 
 
-WINDOWS = tuple(Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read) for name, targets, operands, lower, read in windows.TABLE)
+WINDOWS = tuple(
+    Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read, sums=sums) for name, targets, operands, lower, read, sums in windows.TABLE
+)
 
 SCANS = tuple(
     entry(Kind.SCAN, name, f"{name}.default", lower=scans.scan(kind), read=scans.along, accept=no_dtype)
@@ -111,10 +114,10 @@ INDEXED = (
     _indexed("flip", "flip.default", "self", lower=gathers.flip, read=_flipped),
     _indexed("roll", "roll.default", "self", lower=gathers.roll, read=_rolled),
     _indexed("repeat", "repeat.default", "self", lower=gathers.repeat, read=_repeated),
-    _indexed("gather", "gather.default", "self index", lower=gathers.gather, read=gathers.gathered),
-    _indexed("index_select", "index_select.default", "self index", lower=gathers.gather, read=gathers.gathered),
-    _indexed("embedding", "embedding.default", "weight indices", lower=gathers.embed, read=gathers.embedded),
-    _indexed("index", "index.Tensor", "self indices", lower=gathers.index_tensor, read=gathers.indexed),
+    _indexed("gather", "gather.default", "self index", lower=gathers.gather, read=gathers.gathered, gathers=True),
+    _indexed("index_select", "index_select.default", "self index", lower=gathers.gather, read=gathers.gathered, gathers=True),
+    _indexed("embedding", "embedding.default", "weight indices", lower=gathers.embed, read=gathers.embedded, gathers=True),
+    _indexed("index", "index.Tensor", "self indices", lower=gathers.index_tensor, read=gathers.indexed, gathers=True),
     _indexed("overwrite", "slice_scatter.default select_scatter.default", "self src", lower=gathers.overwrite, read=gathers.overwritten),
     _constant("full", "full.default fill.Scalar fill.Tensor full_like.default zeros.default zeros_like.default ones.default ones_like.default "
               "scalar_tensor.default new_zeros.default new_ones.default new_full.default empty_permuted.default", lower=gathers.fill, read=gathers.filled, library=gathers.full_call),
@@ -158,14 +161,15 @@ def _keeps_order(call: Captured) -> bool:
 _contraction, _identity = partial(entry, Kind.CONTRACTION), partial(entry, Kind.IDENTITY)
 _norm = partial(entry, Kind.BATCH_NORM)
 OTHERS = (
-    _contraction("linear", "linear.default", "input weight bias"),
+    _contraction("linear", "linear.default", "input weight bias", sums=PRODUCT),
     _contraction("addmm", "addmm.default", "mat1 mat2 self",
-                 accept=lambda c: c.arguments.get("beta", 1) == 1 and c.arguments.get("alpha", 1) == 1),
-    _contraction("mm", "mm.default", "self mat2"),
-    _contraction("matmul", "matmul.default", "self other"),
-    _contraction("mv", "mv.default", "self vec"),
-    _contraction("bmm", "bmm.default", "self mat2"),
-    *(Op(name, Kind.CONTRACTION, targets, ("input", "weight", "bias"), read=convolutions.attributes)
+                 accept=lambda c: c.arguments.get("beta", 1) == 1 and c.arguments.get("alpha", 1) == 1, sums=PRODUCT),
+    _contraction("mm", "mm.default", "self mat2", sums=PRODUCT),
+    _contraction("matmul", "matmul.default", "self other", sums=PRODUCT),
+    _contraction("mv", "mv.default", "self vec", sums=PRODUCT),
+    _contraction("bmm", "bmm.default", "self mat2", sums=PRODUCT),
+    *(Op(name, Kind.CONTRACTION, targets, ("input", "weight", "bias"), read=convolutions.attributes,
+         sums=TRANSPOSED if name.startswith("conv_transpose") else CONVOLVED)
       for name, targets in convolutions.TARGETS.items()),
     _norm("group_norm", "group_norm.default", "input weight bias", read=_group_norm),
     _norm("batch_norm", "batch_norm.default", "input weight bias running_mean running_var", read=_batch_norm, library=_batch_norm_call),
@@ -174,35 +178,25 @@ OTHERS = (
               accept=lambda c: not c.arguments["train"] or c.arguments["p"] == 0.0),
     _identity("clone", "clone.default", accept=_keeps_order),
     _identity("contiguous", "contiguous.default", accept=_keeps_order),
-    entry(Kind.MOMENTS, "batch_moments", ""),
+    entry(Kind.MOMENTS, "batch_moments", "", label="moments", aten="var_mean.correction"),
 )  # fmt: skip
 
 #: Every operator that kgen knows, by name.
 OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE, *REDUCTIONS, *VIEWS, *INDEXED, *WINDOWS, *SCANS, *OTHERS)}
 
-#: ATen operators whose result is another view of their operand's memory, or one of several results.
-LIBRARY_VIEWS = frozenset(
-    f"aten.{name}"
-    for name in (
-        "view.default", "_unsafe_view.default", "reshape.default", "flatten.using_ints", "unflatten.int", "permute.default",
-        "transpose.int", "t.default", "mT.default", "numpy_T.default", "movedim.int", "swapaxes.default", "swapdims.default",
-        "expand.default", "expand_as.default", "view_as.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
-        "unsqueeze.default", "select.int", "slice.Tensor", "narrow.default", "split.Tensor", "split_with_sizes.default",
-        "chunk.default", "broadcast_tensors.default", "broadcast_to.default", "unbind.int", "unfold.default", "diagonal.default", "alias.default", "detach.default", "real.default",
-        "imag.default", "view_as_real.default", "view_as_complex.default", "as_strided.default",
-    )
-) | {"_operator.getitem"}  # fmt: skip
-
-
-def is_view(node: Node) -> bool:
-    """Whether the node moves nothing: its result shares its operand's memory."""
-    return node.op in LIBRARY_VIEWS or (node.op in OPS and OPS[node.op].kind in (Kind.IDENTITY, Kind.VIEW))
 
 
 #: The entries for each ATen operator: the first that accepts a call is the call's.
 BY_TARGET: dict[str, tuple[Op, ...]] = {
     target: tuple(op for op in OPS.values() if target in op.targets) for op in OPS.values() for target in op.targets
 }
+
+def add(op: Op) -> None:
+    """Take a further entry into the table, behind those that cover the same ATen operators."""
+    OPS[op.name] = op
+    for target in op.targets:
+        BY_TARGET[target] = (*BY_TARGET.get(target, ()), op)
+
 
 def recognise(call: Captured) -> Node:
     """The node for a captured call: of the table if it is known and accepted, else opaque (a library call)."""

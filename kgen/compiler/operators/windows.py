@@ -12,6 +12,7 @@ from typing import Any, Sequence
 
 import sympy
 
+from kgen.compiler.graph.contractions import CONVOLVED
 from kgen.compiler.graph.graph import Node
 from kgen.compiler.loops.expr import SELF, exactly, x, y
 from kgen.compiler.loops.program import Slide
@@ -209,16 +210,16 @@ def upsample(b: Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
     return b.value(node.inputs[0], (*index[: -len(factors)], *behind))
 
 
-#: The operators: name, ATen operators, operands, how they are lowered, and how their attributes are read. Convolutions and
+#: The operators: name, ATen operators, operands, how they are lowered, how their attributes are read, and their sums. Convolutions and
 #: poolings that are refused here have other entries.
 TABLE = tuple(
     entry
     for d in (1, 2, 3)  # dimensions that windows move along
     for entry in (
-        (f"max_pool{d}d", (f"aten.max_pool{d}d.default",), ("self",), max_pool, pooled),
-        (f"avg_pool{d}d", (f"aten.avg_pool{d}d.default",), ("self",), avg_pool, pooled),
-        (f"adaptive_avg_pool{d}d", (f"aten.adaptive_avg_pool{d}d.default",), ("self",), avg_pool, adaptive),
-        (f"upsample_nearest{d}d", (f"aten.upsample_nearest{d}d.vec",), ("input",), upsample, upsampled),
-        (f"depthwise_conv{d}d", (f"aten.conv{d}d.default", f"aten.conv{d}d.padding"), ("input", "weight", "bias"), depthwise, convolved),
+        (f"max_pool{d}d", (f"aten.max_pool{d}d.default",), ("self",), max_pool, pooled, None),
+        (f"avg_pool{d}d", (f"aten.avg_pool{d}d.default",), ("self",), avg_pool, pooled, None),
+        (f"adaptive_avg_pool{d}d", (f"aten.adaptive_avg_pool{d}d.default",), ("self",), avg_pool, adaptive, None),
+        (f"upsample_nearest{d}d", (f"aten.upsample_nearest{d}d.vec",), ("input",), upsample, upsampled, None),
+        (f"depthwise_conv{d}d", (f"aten.conv{d}d.default", f"aten.conv{d}d.padding"), ("input", "weight", "bias"), depthwise, convolved, CONVOLVED),
     )
 )

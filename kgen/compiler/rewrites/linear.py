@@ -19,8 +19,9 @@ from typing import Sequence
 from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Operand, Tensor
 from kgen.compiler.graph.library_call import X, Y, Z, functional, rounded, torch_, widened
 from kgen.compiler.graph.source import reshape_call
+from kgen.compiler.operators.facts import is_view
 from kgen.compiler.operators.op import Kind
-from kgen.compiler.operators.table import OPS, is_view
+from kgen.compiler.operators.table import OPS
 
 _MATMULS = ("matmul", "mm", "mv")
 #: Weights in float64 with their signs and ones, to be added up together; and the two weights from such a sum.

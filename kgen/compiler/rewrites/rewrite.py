@@ -1,0 +1,78 @@
+"""The record of a rewrite, and the pipelines that records make."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Callable, Iterator, Sequence
+
+from kgen.compiler.graph.graph import OpGraph
+
+
+class Stage(Enum):
+    """When a rewrite takes part."""
+
+    ALWAYS = auto()  #: first in every pipeline: every graph is better with it
+    FOLD = auto()  #: in pipelines that fold so much: those of its ``level`` and of higher ones
+    OPTION = auto()  #: in a pipeline of its own, beside all folds
+    LAST = auto()  #: at the end of every pipeline
+
+
+class Place(Enum):
+    """Where an option stands among the other rewrites of its pipeline."""
+
+    BEHIND = auto()
+    IN_FRONT = auto()
+    AROUND = auto()  #: in front of them, and behind them again
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One rewrite: ``run`` takes a graph and returns a graph of the same value, the same one where it does not apply.
+
+    A fold of ``level`` 1 takes norms apart, one of level 2 merges scales and shifts, and one of level 3 moves them into
+    weights. ``again`` names a fold behind which this one is applied once more, and the level from which it is. At lower
+    levels than its own, that is its only place. Options of one ``group`` share a pipeline. Plans show the name of a rewrite
+    that is ``shown``. One that makes weights of products is ``float32_only``: half types would round these. ``layouts`` says
+    that it is for devices whose schedules run along channels that lie side by side.
+    """
+
+    run: Callable[[OpGraph], OpGraph]
+    stage: Stage
+    level: int = 0
+    again: tuple[str, int] = ("", 0)
+    group: str = ""
+    place: Place = Place.BEHIND
+    shown: bool = True
+    float32_only: bool = False
+    layouts: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
+
+
+LEVELS = 3
+
+
+def pipelines(rewrites: Sequence[Rewrite], *, half: bool, layouts: bool) -> Iterator[tuple[Rewrite, ...]]:
+    """The combinations worth planning for, the plainest first. ``half`` says that a graph has half types."""
+    usable = [of for of in rewrites if not (half and of.float32_only) and (layouts or not of.layouts)]
+    always, options, last = ([of for of in usable if of.stage is stage] for stage in (Stage.ALWAYS, Stage.OPTION, Stage.LAST))
+    for level in range(LEVELS + 1):
+        yield (*always, *_folds(usable, level), *last)
+    for _, several in itertools.groupby(options, key=lambda of: of.group or of.name):
+        group = tuple(several)
+        front = [of for of in group if of.place is not Place.BEHIND]
+        behind = [of for of in group if of.place is not Place.IN_FRONT]
+        yield (*front, *always, *_folds(usable, LEVELS), *behind, *last)
+
+
+def _folds(rewrites: Sequence[Rewrite], level: int) -> Iterator[Rewrite]:
+    """The folds of a level, in order."""
+    folds = [of for of in rewrites if of.stage is Stage.FOLD]
+    for of in folds:
+        if of.level <= level:
+            yield of
+        yield from (other for other in folds if other.again[0] == of.name and 0 < other.again[1] <= level)

@@ -1,0 +1,95 @@
+"""The rewrites: algebraic changes of a graph that keep its value, one record for each, in the order in which they apply.
+
+A value with other users than the one that a rewrite swallows is left alone. :func:`variants` lists the graphs that are worth
+planning for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.graph.graph import OpGraph
+from kgen.compiler.rewrites import affine, cleanup, convolution, linear, norms, views
+from kgen.compiler.rewrites.rewrite import Place, Rewrite, Stage, pipelines
+
+#: Every rewrite by its name, in order. Behind :func:`cleanup.decompose`, which every graph has a variant of.
+REWRITES: dict[str, Rewrite] = {
+    of.name: of
+    for of in (
+        Rewrite(cleanup.drop_identity, Stage.ALWAYS, shown=False),
+        Rewrite(cleanup.fold_casts, Stage.ALWAYS),
+        Rewrite(cleanup.matmul_to_linear, Stage.ALWAYS, shown=False),
+        Rewrite(views.permute_behind, Stage.ALWAYS, shown=False),
+        Rewrite(views.rows_in_order, Stage.ALWAYS, shown=False),
+        Rewrite(views.views_in_one, Stage.ALWAYS, shown=False),
+        Rewrite(cleanup.stack_to_maps, Stage.ALWAYS, shown=False),
+        Rewrite(cleanup.softplus_to_mish, Stage.ALWAYS, shown=False),
+        Rewrite(cleanup.merge_scalar_factors, Stage.FOLD, level=2),
+        Rewrite(convolution.mean_into_convolution, Stage.FOLD, level=3, float32_only=True),
+        Rewrite(convolution.average_into_convolution, Stage.FOLD, level=3, float32_only=True),
+        Rewrite(affine.batchnorm_to_affine, Stage.FOLD, level=1),
+        Rewrite(affine.merge_affine, Stage.FOLD, level=3, again=("split_batchnorm", 2)),
+        Rewrite(convolution.affine_into_convolution, Stage.FOLD, level=3, float32_only=True),
+        Rewrite(affine.pull_scale_into_linear, Stage.FOLD, level=3, float32_only=True),
+        Rewrite(affine.fold_batchnorm_into_linear, Stage.FOLD, level=3, float32_only=True),
+        Rewrite(affine.split_batchnorm, Stage.FOLD, level=1, shown=False),
+        Rewrite(norms.group_norm_to_moments, Stage.FOLD, level=1, shown=False),
+        Rewrite(linear.sum_into_linear, Stage.OPTION, group="small products"),
+        Rewrite(linear.average_into_linear, Stage.OPTION, group="small products", float32_only=True),
+        Rewrite(linear.product_to_sum, Stage.OPTION, group="small products"),
+        Rewrite(linear.diagonal_to_scale, Stage.OPTION, group="small products", float32_only=True),
+        Rewrite(linear.pool_to_reduction, Stage.OPTION),
+        Rewrite(norms.split_norms, Stage.OPTION, shown=False),
+        Rewrite(convolution.extreme_into_pool, Stage.OPTION),
+        Rewrite(norms.reduce_images_first, Stage.OPTION, place=Place.AROUND, shown=False),
+        Rewrite(norms.reduce_groups_first, Stage.OPTION, place=Place.IN_FRONT, shown=False),
+        Rewrite(convolution.convolutions_channels_last, Stage.OPTION, layouts=True),
+        Rewrite(views.order_outputs, Stage.LAST, shown=False),
+    )
+}
+
+#: The name of the decomposition among a variant's rewrites.
+_DECOMPOSE = "decompose"
+
+
+def add(rewrite: Rewrite) -> None:
+    """Take a further rewrite into the table, behind the others of its stage."""
+    REWRITES[rewrite.name] = rewrite
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A graph with the names of the rewrites that changed it."""
+
+    rewrites: tuple[str, ...]
+    graph: OpGraph
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The rewrites that a plan's name shows."""
+        return tuple(name for name in self.rewrites if name != _DECOMPOSE and REWRITES[name].shown)
+
+
+def variants(graph: OpGraph, whole: frozenset[str] = frozenset(), *, channels_last: bool = False) -> tuple[Variant, ...]:
+    """The graphs that the pipelines come to, each once, with the rewrites that took part in it.
+
+    Pipelines begin with the graph as it is, and with its decomposition but for the nodes in ``whole``; that comes last.
+    ``channels_last`` says whether schedules run along the channels of images that have them side by side.
+    """
+    found: list[Variant] = []
+    decomposed = cleanup.decompose(graph, whole)
+    half = any(v.type is not None and v.type.dtype in HALF for v in (*graph.inputs, *graph.weights, *graph.nodes))
+    every = tuple(pipelines(tuple(REWRITES.values()), half=half, layouts=channels_last))
+    for start, pipeline in itertools.product(dict.fromkeys((graph, decomposed)), every):
+        current, names = start, [_DECOMPOSE] if start != graph else []
+        for rewrite in pipeline:
+            changed = rewrite.run(current)
+            if changed != current:
+                if rewrite.name not in names:
+                    names.append(rewrite.name)
+                current = changed.pruned()
+        if all(current != v.graph for v in found):
+            found.append(Variant(tuple(names), current))
+    return tuple(found)

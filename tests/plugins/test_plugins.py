@@ -1,0 +1,38 @@
+"""Plug-ins: entries from outside of the package take part in a real sweep, and what is wrong with one is one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from models import source
+from running import ROOT, Home
+
+HERE = Path(__file__).parent
+
+
+def test_an_operator_a_rewrite_and_a_schedule_from_outside_are_swept(tmp_path: Path) -> None:
+    problem = tmp_path / "turned.py"
+    problem.write_text(source("return -torch.deg2rad(-(-x)) * 2", "torch.randn(64, 300)"))
+    path = f"{HERE}:{ROOT}"
+    home = Home(tmp_path)
+    swept = home.kgen("sweep", str(problem), "--device", "cpu", "--baselines", "eager", "--budget", "3", "-q", KGEN_PLUGINS="toy_plugin", PYTHONPATH=path)
+    assert swept.code in (0, 1), swept.err
+    plans = dict(home.ask("select plan, count(*) from candidate join evaluation on candidate_id = candidate.id where status = 'ok' group by plan"))
+    named = [plan for plan in plans if plan.startswith("toy_loop[degrees, ") and "drop_negations" in plan]
+    assert named, plans
+    # A kgen without the plug-in shows what was measured.
+    history = home.kgen("history")
+    assert (history.code, "toy_loop" in home.kgen("show", named_id(home, named[0])).out) == (0, True), history.err
+
+
+def named_id(home: Home, plan: str) -> str:
+    ((found, *_), *_) = home.ask(f"select id from candidate where plan = '{plan}'")
+    return found
+
+
+def test_a_plugin_that_is_missing_is_one_line(tmp_path: Path) -> None:
+    problem = tmp_path / "plain.py"
+    problem.write_text(source("return x * 2"))
+    found = Home(tmp_path).kgen("plan", str(problem), KGEN_PLUGINS="no_such_module")
+    assert (found.code, found.err.count("\n")) == (2, 1), found.err
+    assert "the plug-in no_such_module cannot be imported" in found.err

@@ -1,0 +1,63 @@
+"""A plug-in for tests: an operator, a rewrite and a schedule, through the interfaces that kgen's own use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kgen.candidate import Params
+from kgen.codegen import registry
+from kgen.codegen.arguments import arguments, signature, sources, summary, written
+from kgen.codegen.c_printer import load_statement, statement, store_statement
+from kgen.codegen.space import Axis, Space
+from kgen.codegen.template import Rendering, Task, Template
+from kgen.compiler.graph.graph import OpGraph
+from kgen.compiler.loops.expr import exactly, x
+from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.program import Program
+from kgen.compiler.operators import table as operators
+from kgen.compiler.operators.op import Kind, entry
+from kgen.compiler.rewrites import table as rewrites
+from kgen.compiler.rewrites.rewrite import Rewrite, Stage
+
+operators.add(entry(Kind.POINTWISE, "degrees", "deg2rad.default", expression=x * exactly("0.017453292519943295")))
+
+
+def drop_negations(graph: OpGraph) -> OpGraph:
+    """``-(-x)`` as ``x``."""
+    for node in graph.nodes:
+        inner = graph.producer(node.inputs[0]) if node.op == "neg" else None
+        if inner is not None and inner.op == "neg" and graph.feeds_only(inner.name, node):
+            return graph.without(node.name, inner.inputs[0])
+    return graph
+
+
+rewrites.add(Rewrite(drop_negations, Stage.ALWAYS))
+
+
+def takes(program: Program) -> bool:
+    others = program.contraction or program.moments_of or program.reductions or program.windows or program.scans
+    return isinstance(program.col_size, int) and program.plain and not others
+
+
+def render(task: Task, params: Params) -> Rendering:
+    program = task.plan.program(task.kernel)
+    (only,) = schedule(program, keep=True).passes
+    args = arguments(task, program, params)
+    body = [load_statement(load, sources(args)) for load in only.loads]
+    body += [*(statement(step, "cpu") for step in only.maps), *(store_statement(store, written(store, args)) for store in only.stores)]
+    context = {"name": task.kernel.name, "summary": summary(task), "cols": program.cols, "unroll": params["unroll"], "body": body}
+    return Rendering({**context, **signature(args)}, tuple(args))
+
+
+registry.add(
+    Template(
+        name="toy_loop",
+        device_type="cpu",
+        file="toy_loop.cpp.j2",
+        takes=takes,
+        space=lambda task: Space((Axis("unroll", (1, 4)),)),
+        render=render,
+        parameters={"unroll": "iterations that the compiler writes out"},
+        folder=Path(__file__).parent,
+    )
+)
