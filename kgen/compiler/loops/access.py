@@ -7,7 +7,7 @@ from typing import Callable, Sequence
 
 import sympy
 
-from kgen.compiler.loops.indices import Size, spell
+from kgen.compiler.loops.indices import Size, spell, step_of, symbols_of
 
 
 MOST_PARTS = 4  # parts of an axis with statements of their own
@@ -76,12 +76,12 @@ class Place:
     @property
     def symbols(self) -> frozenset[sympy.Symbol]:
         """The axes that the place depends on."""
-        return frozenset().union(self.offset.free_symbols, *(w.index.free_symbols for w in self.mask))
+        return frozenset().union(symbols_of(self.offset), *(symbols_of(w.index) for w in self.mask))
 
     @property
     def full(self) -> bool:
         """Whether the place depends on every axis of the loops; see :attr:`injective`."""
-        return {loop.symbol for loop in (*self.row_loops, *self.col_loops)} <= self.offset.free_symbols
+        return {loop.symbol for loop in (*self.row_loops, *self.col_loops)} <= symbols_of(self.offset)
 
     @property
     def injective(self) -> bool:
@@ -89,9 +89,9 @@ class Place:
 
         A dependence on every axis is not enough: ``row + col`` is one element for many pairs.
         """
-        steps = {loop: self.offset.coeff(loop.symbol) for loop in (*self.row_loops, *self.col_loops) if loop.extent != 1}
+        steps = {loop: step_of(self.offset, loop.symbol) for loop in (*self.row_loops, *self.col_loops) if loop.extent != 1}
         rest = self.offset - sum(step * loop.symbol for loop, step in steps.items())
-        if rest.free_symbols or not all(step.is_Integer for step in steps.values()):
+        if symbols_of(rest) or not all(step.is_Integer for step in steps.values()):
             return False
         reach: int | None = 0  # how far the smaller steps lead; ``None`` is any distance
         for loop, step in sorted(steps.items(), key=lambda pair: abs(pair[1])):
@@ -119,7 +119,7 @@ class Place:
     def _steps_by(self, symbol: sympy.Symbol, count: int, number: int, width: int) -> bool:
         """Whether ``width`` neighbours along the axis are every ``count``-th element of a vector, from the ``number``-th on."""
         rest = self.offset - number - count * symbol
-        if rest.has(symbol) or any(symbol in w.index.free_symbols for w in self.mask):
+        if rest.has(symbol) or any(symbol in symbols_of(w.index) for w in self.mask):
             return False
         return all(int(term.as_coeff_Mul()[0]) % (count * width) == 0 for term in sympy.Add.make_args(rest))
 
@@ -139,7 +139,7 @@ class Place:
         inner = self.col_loops[-1] if self.col_loops else None
         if inner is None or not isinstance(inner.extent, int) or inner.extent % width:
             return 1, 0
-        count = self.offset.coeff(inner.symbol)
+        count = step_of(self.offset, inner.symbol)
         if not count.is_Integer or not 1 < count <= MOST_PARTS:
             return 1, 0
         count, number = int(count), int(self.offset.as_coeff_Add()[0] % count)
@@ -147,7 +147,7 @@ class Place:
 
     def _names(self, row: str, col: str) -> dict[sympy.Symbol, str]:
         fixed = [loop for loop in self.col_loops if isinstance(loop.extent, int)]
-        steps = [(self.offset.coeff(loop.symbol), loop.extent - 1) for loop in fixed]  # a step with a name is no int in C either
+        steps = [(step_of(self.offset, loop.symbol), loop.extent - 1) for loop in fixed]  # a step with a name is no int in C either
         if sum(abs(int(step)) * last for step, last in steps if step.is_Integer) > _INT_MAX:
             col = f"static_cast<long long>({col.removeprefix('(').removesuffix(')')})"
         return {**digits(row, self.row_loops), **digits(col, self.col_loops), **dict(self.spelled)}
@@ -157,12 +157,12 @@ def _with_whole(offset: sympy.Expr, number: str, loops: Sequence[Loop], names: d
     """The offset with the number of a row or column itself, where it takes all digits of it in their order."""
     if len(loops) < 2:
         return offset
-    stride, inner, whole = offset.coeff(loops[-1].symbol), 1, sympy.Integer(0)
+    stride, inner, whole = step_of(offset, loops[-1].symbol), 1, sympy.Integer(0)
     for loop in reversed(loops):
         whole += inner * loop.symbol
         inner *= loop.extent if isinstance(loop.extent, int) else 1
     rest = sympy.expand(offset - stride * whole)
-    if stride == 0 or rest.free_symbols & {loop.symbol for loop in loops}:
+    if stride == 0 or symbols_of(rest) & {loop.symbol for loop in loops}:
         return offset
     symbol = sympy.Symbol(f"whole {number}", integer=True)
     names[symbol] = names[loops[-1].symbol].partition(" % ")[0]

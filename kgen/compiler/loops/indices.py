@@ -291,6 +291,26 @@ def _chain(places: Sequence[int], extent: Size) -> tuple[int, ...]:
     return tuple(reversed([s for s in sizes if s > 1]))
 
 
+@lru_cache(maxsize=1 << 16)
+def symbols_of(expression: sympy.Expr) -> frozenset[sympy.Symbol]:
+    """The axes, and values, that an index depends on."""
+    return frozenset(expression.free_symbols)
+
+
+@lru_cache(maxsize=1 << 16)
+def step_of(expression: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr:
+    """The factor of an axis in an index: its stride."""
+    return expression.coeff(symbol) if symbol in symbols_of(expression) else sympy.Integer(0)
+
+
+@lru_cache(maxsize=1 << 16)
+def takes_as_one(expression: sympy.Expr, outer: sympy.Symbol, inner: sympy.Symbol, extent: int) -> bool:
+    """Whether an index reads an outer axis and an inner one of that extent as one number, or neither."""
+    a, b = step_of(expression, outer), step_of(expression, inner)
+    rest = expression - a * outer - b * inner
+    return a == b * extent and symbols_of(rest).isdisjoint((outer, inner))
+
+
 def quotient(size: Size, by: Size) -> Size | None:
     """``size / by`` where that is whole at any batch."""
     a, b = (s.multiple if isinstance(s, BatchSize) else s for s in (size, by))

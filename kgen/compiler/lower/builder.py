@@ -15,7 +15,7 @@ from kgen.compiler.graph.source import RESERVED
 from kgen.compiler.loops.access import Within
 from kgen.compiler.loops.expr import CHOICE, COLUMNS, SELF, Arg, Cast, Expr, const, where
 from kgen.compiler.loops.functions import FUNCTIONS
-from kgen.compiler.loops.indices import Axes, Size
+from kgen.compiler.loops.indices import Axes, Size, symbols_of
 from kgen.compiler.loops.program import Contraction, Map, Program, Slide
 from kgen.compiler.operators.op import Index, Kind
 from kgen.compiler.operators.pointwise import map_expression
@@ -140,7 +140,7 @@ class ProgramBuilder:
     def _loading(self, tensor: str, offset: sympy.Expr, dtype: str, mask: tuple[Within, ...] | None = None) -> Step:
         """The step that loads an element under the mask; a symbol that stands for a value varies as the value does."""
         mask = self.mask if mask is None else mask
-        symbols = offset.free_symbols.union(*(w.index.free_symbols for w in mask))
+        symbols = symbols_of(offset).union(*(symbols_of(w.index) for w in mask))
         args = tuple(dict.fromkeys(self.places[s] for s in sorted(symbols, key=str) if s in self.places))
         varies = frozenset(s for s in symbols if s not in self.places).union(*(self.steps[a].varies for a in args))
         return Step("load", tensor, args, varies, offset, mask, dtype=dtype)
@@ -275,7 +275,7 @@ class ProgramBuilder:
             before=before,
             dtype=rows.dtype,
         )
-        varies = frozenset().union(*(i.free_symbols for i in index))
+        varies = frozenset().union(*(symbols_of(i) for i in index))
         found = self._keep(self.contraction.name, Step("sums", node.name, (), varies, self.axes.flat(index, node.type.sizes())))
         for value in bias:
             at = (index[1],) if window else self.broadcast(value, node.type, index)
@@ -315,7 +315,7 @@ class ProgramBuilder:
     def reduced_index(self, node: Node, index: Index, dims: tuple[int, ...], sizes: tuple[Size, ...]) -> Index:
         """The index with the reduced dimensions running: over the axes that they run over already, or over new ones."""
         found = list(index)
-        others = frozenset().union(*(i.free_symbols for d, i in enumerate(index) if d not in dims))
+        others = frozenset().union(*(symbols_of(i) for d, i in enumerate(index) if d not in dims))
         for d in dims:
             covered = self.axes.covers(index[d], sizes[d])
             if covered is None or others & set(covered):
@@ -325,13 +325,13 @@ class ProgramBuilder:
     def new_axis(self, name: str, size: Size, others: frozenset[sympy.Symbol] = frozenset()) -> sympy.Expr:
         """An index over so many elements: over axes that are known to read the same ones, or over a new one."""
         known = self.same.get(name)
-        if known is not None and self.axes.covers(known, size) and not known.free_symbols & others:
+        if known is not None and self.axes.covers(known, size) and not symbols_of(known) & others:
             return known
         return self.axes.index(name, size)
 
     def reduce(self, stem: str, kind: str, values: Sequence[Deferred], index: Index, dims: tuple[int, ...]) -> tuple[str, ...]:
         """The results of a reduction of the values over the axes that the index has in ``dims``."""
-        over = frozenset().union(*(index[d].free_symbols for d in dims))
+        over = frozenset().union(*(symbols_of(index[d]) for d in dims))
         args = tuple(value(index) for value in values)
         if not over:
             return tuple(self.map(f"{stem}_{part}", text, args[:1]) for part, text in zip(COMBINES[kind], OF_ONE.get(kind, (SELF,))))

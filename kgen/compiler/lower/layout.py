@@ -10,7 +10,7 @@ import sympy
 
 from kgen.compiler.graph.graph import NotFusable
 from kgen.compiler.loops.access import Loop, Place
-from kgen.compiler.loops.indices import COLUMNS, times
+from kgen.compiler.loops.indices import COLUMNS, step_of, symbols_of, takes_as_one, times
 from kgen.compiler.loops.program import ELEMENT, ROW, Load, Map, Program, Reduce, Scan, Store, Window
 from kgen.compiler.lower.builder import ProgramBuilder, Step
 from kgen.compiler.operators.op import Index
@@ -63,14 +63,14 @@ class Layout:
         rows, cols = (size if isinstance(size, int) else size.multiple * (self.graph.batch or 1) for size in sizes)
         self._check_work(rows * cols)
         contraction = self.builder.contraction
-        stored = frozenset().union(*(offset.free_symbols for offset in self.offsets.values()))
+        stored = frozenset().union(*(symbols_of(offset) for offset in self.offsets.values()))
         if contraction and not (self._varying() | stored) - self.pool.keys() <= frozenset(self._of_contraction()):
             ahead = "what is in front of a convolution is stored too"
             raise NotFusable(ahead if contraction.before else "the sums of a contraction are repeated along other axes")
         if contraction and not self._takes_all_sums():
             raise NotFusable("a kernel reads a part of the sums of a contraction, or has other values beside them")
         if contraction and contraction.window and self._reduced:
-            contraction = replace(contraction, across=self._reduced != self.last.free_symbols)
+            contraction = replace(contraction, across=self._reduced != symbols_of(self.last))
         if contraction and self.pool:
             taps = {s.position: s.taps for step in self.needed.values() for s in step.slides}
             positions = self.builder.contraction_index[2:]
@@ -135,15 +135,15 @@ class Layout:
     def _store(self, output: Output) -> Store:
         offset = self._merged(self.offsets[output])
         varies = self.builder.steps[output.value].varies
-        level = self._level(self.offsets[output].free_symbols)
+        level = self._level(symbols_of(self.offsets[output]))
         if level == ROW and not self._depends(output.value):
             raise NotFusable(f"{output.tensor} is a row value that needs no reduction")
-        if not varies <= offset.free_symbols | self._lost:
+        if not varies <= symbols_of(offset) | self._lost:
             raise NotFusable(f"{output.tensor} varies over more axes than it is stored at")
         dtypes, node = (self.graph.type(output.tensor).dtype, self.needed[output.value].dtype), self.graph.node(output.tensor)
         into = node.values[0] if node.effect else ""
         if batch := self.graph.type(output.tensor).batch_inside:
-            (loop, *others), inner = self.cols, self.offsets[output].coeff(self.cols[0].symbol)
+            (loop, *others), inner = self.cols, step_of(self.offsets[output], self.cols[0].symbol)
             if others or isinstance(loop.extent, int) or inner != 1:
                 raise NotFusable(f"{output.tensor} follows the batch within rows that do not")
             offset = sympy.expand((offset - loop.symbol) / batch * COLUMNS + loop.symbol)
@@ -158,7 +158,7 @@ class Layout:
 
     def _loops(self) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
         """The axes of rows and of columns, neighbours that run through memory as one joined."""
-        symbols = frozenset().union(*(s.varies for s in self.needed.values()), *(o.free_symbols for o in self.offsets.values()))
+        symbols = frozenset().union(*(s.varies for s in self.needed.values()), *(symbols_of(o) for o in self.offsets.values()))
         self._reduced = frozenset().union(*(s.axes for s in self.needed.values() if s.kind == "reduce"))
         around = self._around()
         symbols -= self._inner
@@ -173,11 +173,11 @@ class Layout:
             if self.moments_of or (self.builder.contraction and not (self.span or self._reduces_convolution())):
                 raise NotFusable("a reduction along rows and a contraction, or moments over the batch, are two kernels")
             order = self._of_contraction() or order
-            along = self.last.free_symbols if self.span else self._reduced
+            along = symbols_of(self.last) if self.span else self._reduced
             rows = [s for s in order if s in symbols - along]
             cols = [s for s in order if s in along]
         elif around is not None:
-            if any(not symbols <= offset.free_symbols for offset in self.offsets.values()):
+            if any(not symbols <= symbols_of(offset) for offset in self.offsets.values()):
                 raise NotFusable("a window or a scan is stored along all axes of its kernel")
             rows = [s for s in order if s in symbols and s not in around]
             cols = [s for s in around if s in symbols]
@@ -187,12 +187,13 @@ class Layout:
             raise NotFusable("a dimension that follows the batch is reduced inside of others")
         self._lost: frozenset[sympy.Symbol] = frozenset()
         self._names: dict[sympy.Symbol, sympy.Expr] = {}
+        self._known: dict[int, tuple[sympy.Expr, ...]] = {}  # all indices, by how many axes are joined
         return self._joined(rows), self._joined(cols)
 
     def _of_contraction(self) -> list[sympy.Symbol]:
         """The axes of a contraction's sums in their own order, of those that are pooled the windows'; none without a contraction."""
         index = [at.subs(self.pool) for at in self.builder.contraction_index]
-        return [symbol for at in index for symbol in sorted(at.free_symbols, key=lambda s: -at.coeff(s))]
+        return [symbol for at in index for symbol in sorted(symbols_of(at), key=lambda s: -step_of(at, s))]
 
     def _takes_all_sums(self) -> bool:
         """Whether the kernel's axes run over each sum of the contraction once: its operands lie as its axes say."""
@@ -203,8 +204,8 @@ class Layout:
     def _span(self) -> int:
         """How many neighbouring columns of a contraction a reduction takes together; 0 where it takes others, or there is none."""
         places, columns = [s for s in self.needed.values() if s.kind == "sums"], 1
-        for symbol in sorted(self._reduced, key=self.last.coeff):
-            whole = self.last.coeff(symbol) == columns and isinstance(self.extents[symbol], int)
+        for symbol in sorted(self._reduced, key=lambda s: step_of(self.last, s)):
+            whole = step_of(self.last, symbol) == columns and isinstance(self.extents[symbol], int)
             columns *= self.extents[symbol] if whole else 0
         span = columns if places and self._reduced and not self.builder.contraction.window else 0
         *outer, last = self.builder.contraction_index or (0,)
@@ -229,7 +230,7 @@ class Layout:
         """Whether all pixels or all channels of a convolution are reduced, and nothing else varies."""
         if self.builder.contraction.window is None or self._varying() != frozenset(self._of_contraction()):
             return False
-        return self._reduced in (self.last.free_symbols, self.builder.contraction_index[1].free_symbols)
+        return self._reduced in (symbols_of(self.last), symbols_of(self.builder.contraction_index[1]))
 
     def _varying(self) -> frozenset[sympy.Symbol]:
         """The axes that a value varies over outside of windows."""
@@ -253,7 +254,7 @@ class Layout:
     def _pointwise(self, order: list[sympy.Symbol]) -> tuple[list[sympy.Symbol], list[sympy.Symbol]]:
         """Rows and columns without a reduction: contractions and moments have one dimension of columns."""
         if self.builder.contraction or self.moments_of:
-            cols = self.last.free_symbols
+            cols = symbols_of(self.last)
             return [s for s in order if s not in cols], [s for s in order if s in cols]
         if len(order) > 1 and not isinstance(self.extents[order[-1]], int):
             return order[:-1], order[-1:]
@@ -266,12 +267,12 @@ class Layout:
         if self.moments_of and not offsets:
             source = self.builder.steps[self.moments_of]
             offsets += [s.offset for s in self.needed.values() if s.kind == "load" and s.varies >= source.varies]
-        offsets += sorted((s.offset for s in self.needed.values() if s.kind == "load"), key=lambda e: -len(e.free_symbols))
+        offsets += sorted((s.offset for s in self.needed.values() if s.kind == "load"), key=lambda e: -len(symbols_of(e)))
         offsets += [s.offset for s in self.needed.values() if s.kind == "sums"]
         offsets += [within.index for s in self.needed.values() for within in s.mask]
         order: list[sympy.Symbol] = []
         for offset in offsets:
-            strides = {s: abs(offset.coeff(s)) for s in offset.free_symbols.difference(order)}
+            strides = {s: abs(step_of(offset, s)) for s in symbols_of(offset).difference(order)}
             order += sorted(strides, key=lambda s: (-strides[s], s.name))
         return order
 
@@ -292,14 +293,15 @@ class Layout:
     def _are_one(self, outer: Loop, inner: Loop) -> bool:
         if not isinstance(inner.extent, int):
             return False
-        for expression in self._expressions():
-            a, b = expression.coeff(outer.symbol), expression.coeff(inner.symbol)
-            rest = expression - a * outer.symbol - b * inner.symbol
-            if a != b * inner.extent or rest.has(outer.symbol) or rest.has(inner.symbol):
-                return False
-        return True
+        return all(takes_as_one(index, outer.symbol, inner.symbol, inner.extent) for index in self._expressions())
 
-    def _expressions(self) -> Iterable[sympy.Expr]:
+    def _expressions(self) -> tuple[sympy.Expr, ...]:
+        """All indices, each once, with the axes that are joined by now."""
+        if len(self._names) not in self._known:
+            self._known[len(self._names)] = tuple(dict.fromkeys(self._all_indices()))
+        return self._known[len(self._names)]
+
+    def _all_indices(self) -> Iterable[sympy.Expr]:
         for step in self.needed.values():
             yield self._merged(step.offset) if step.kind != "sums" else sympy.Integer(0)
             yield from (self._merged(w.index) for w in step.mask)
@@ -309,4 +311,4 @@ class Layout:
 
     def _merged(self, expression: sympy.Expr) -> sympy.Expr:
         """The index with joined axes as one: the outer ones are gone, as their strides follow from the inner one's."""
-        return expression.subs(self._names) if self._names else expression
+        return expression.xreplace(self._names) if self._names else expression

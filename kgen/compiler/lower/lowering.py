@@ -13,7 +13,7 @@ import sympy
 
 from kgen.compiler.graph.graph import NotFusable, OpGraph, Tensor
 from kgen.compiler.loops.access import MOST_PARTS
-from kgen.compiler.loops.indices import Axes
+from kgen.compiler.loops.indices import Axes, symbols_of
 from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.builder import ProgramBuilder
 from kgen.compiler.lower.layout import Layout, Output
@@ -73,7 +73,7 @@ def _parts(builder: ProgramBuilder) -> _Parts | None:
         return None
     changes: dict[sympy.Symbol, set[sympy.Expr]] = {}
     for within in dict.fromkeys(w for step in builder.steps.values() for w in step.mask):
-        for symbol in within.index.free_symbols:
+        for symbol in symbols_of(within.index):
             start = symbol - within.index
             ends = {start} if within.below else set()
             changes.setdefault(symbol, set()).update(ends | ({start + within.size} if within.above else set()))
@@ -97,14 +97,14 @@ def _alike(builder: ProgramBuilder, outputs: Sequence[Output]) -> dict[str, symp
     loads = [s for s in builder.steps.values() if s.kind in ("load", "sums") and s.text and not s.args]
     found: dict[str, sympy.Expr] = {}
     together = {step.varies for step in builder.steps.values()}
-    together |= {frozenset().union(*(i.free_symbols for i in output.index)) for output in outputs}
-    places = [(load, load.offset.free_symbols) for load in loads]
+    together |= {frozenset().union(*(symbols_of(i) for i in output.index)) for output in outputs}
+    places = [(load, symbols_of(load.offset)) for load in loads]
     for older, shared in places:
         for newer, symbols in places:
             if newer.text == older.text and not symbols <= shared and newer.mask == older.mask:
                 for symbol, index in (axes.matched(older.offset, newer.offset) or {}).items():
-                    apart = any(symbol in axes_of and axes_of & index.free_symbols for axes_of in together)
-                    if not apart and all(age[s] < age[symbol] for s in index.free_symbols):
+                    apart = any(symbol in axes_of and axes_of & symbols_of(index) for axes_of in together)
+                    if not apart and all(age[s] < age[symbol] for s in symbols_of(index)):
                         found.setdefault(symbol.name, index)
     return found
 
