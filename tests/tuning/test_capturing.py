@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lending import CAPTURING
 from models import source
 
 from kgen.compiler.capture.plain import from_json, to_json
@@ -22,7 +23,7 @@ NORM = ("return F.batch_norm(self.linear(x), self.mean, self.mean, training=self
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    found = Server(tmp_path_factory.mktemp("home"), {})
+    found = Server(tmp_path_factory.mktemp("home"), {}, first=CAPTURING)
     found.start()
     yield found
     found.close()
