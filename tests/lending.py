@@ -72,12 +72,10 @@ class _Lent(Server):
 
 
 @contextmanager
-def one_server_of_plans(home: Path) -> Iterator[None]:
+def one_server_of_plans(server: Server) -> Iterator[None]:
     """Commands of this process that capture a problem share one fork server."""
     from kgen.evaluator.runtime import process
 
-    server = Server(home, {}, first=CAPTURING)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "Server", lambda *_, **__: _Lent(server))
         yield
-    server.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from samples import SOURCE, Filled, candidate
@@ -12,6 +13,9 @@ from samples import SOURCE, Filled, candidate
 from kgen.candidate import Rejection
 from kgen.protocol import Status
 from kgen.store import Database
+
+if TYPE_CHECKING:
+    from kgen.evaluator.runtime.process import Server
 
 
 @pytest.fixture(autouse=True)
@@ -42,10 +46,22 @@ def won(filled: Filled) -> Filled:
     return filled
 
 
+@pytest.fixture(scope="session")
+def server_of_plans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A fork server that has loaded what captures need."""
+    from lending import CAPTURING
+
+    from kgen.evaluator.runtime.process import Server
+
+    server = Server(tmp_path_factory.mktemp("plans"), {}, first=CAPTURING)
+    yield server
+    server.close()
+
+
 @pytest.fixture(scope="module")
-def one_server_of_plans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Commands that capture a problem share one fork server, which has torch loaded."""
+def one_server_of_plans(server_of_plans: Server) -> Iterator[None]:
+    """Commands that capture a problem share one fork server."""
     from lending import one_server_of_plans
 
-    with one_server_of_plans(tmp_path_factory.mktemp("plans")):
+    with one_server_of_plans(server_of_plans):
         yield
