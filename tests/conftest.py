@@ -21,11 +21,18 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 
 #: Fixtures of a whole session that take long to make: tests that use the same one run in the same worker.
-_SHARED = {"swept": "swept", "evaluator": "evaluator", "evaluator_of": "evaluator", "postgres_server": "postgresql"}
-#: Groups that take longest. They begin first, so that the workers end together.
-_LONGEST = ("evaluator", "test_adversarial.py", "test_cuda_compiles.py", "test_emulation.py", "test_candidates_cpu.py", "test_kills.py",
-            "test_cluster.py", "test_convolution_kernels.py", "test_suite.py", "swept", "test_eval.py", "test_sweep.py", "test_operators.py",
-            "test_reductions_cpu.py", "test_browser.py", "test_breadth.py")  # fmt: skip
+_SHARED = {"swept": "swept", "evaluator": "evaluator", "postgres_server": "postgresql"}
+#: Files whose tests capture and plan the same problems, or use the same server, which a process does or starts once.
+_TOGETHER = {"test_overwriting.py": "test_fusion.py", "test_plan_name.py": "test_render.py", "test_state.py": "test_problems.py", "test_cli_render.py": "test_cli_plan.py"}
+#: Groups that take longest. They begin first, so that the workers end together. Those that time on the CPU, or start processes that do,
+#: stand between others: side by side, they would wait for each other.
+_LONGEST = (
+    "evaluator", "test_candidates_cpu.py", "test_adversarial.py", "test_emulation.py", "test_problems.py", "test_cuda_compiles.py",
+    "test_kills.py", "test_breadth.py", "test_robustness.py", "test_fusion.py", "test_moments.py", "test_capture.py", "swept",
+    "test_convolution_kernels.py", "test_own.py", "test_rewrites.py", "test_eval.py", "test_operators.py", "test_cluster.py", "test_render.py",
+    "test_sweep.py", "test_reductions_cpu.py", "test_devices.py", "test_oracle.py", "test_processes.py", "test_contraction.py", "test_suite.py",
+    "test_space.py", "test_sandbox.py", "test_capturing.py", "test_build.py", "test_tolerance.py", "test_browser.py", "test_half_oracle.py",
+)  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -81,8 +88,13 @@ def _distribute(items: list[pytest.Item]) -> None:
 def _group(item: pytest.Item) -> str:
     if item.get_closest_marker("gpu"):
         return "gpu"
-    shared = [_SHARED[name] for name in getattr(item, "fixturenames", ()) if name in _SHARED]
-    return shared[0] if shared else item.path.name
+    shared = [_SHARED[name] for name in getattr(item, "fixturenames", ()) if name in _SHARED and _of_session(item, name)]
+    return shared[0] if shared else _TOGETHER.get(item.path.name, item.path.name)
+
+
+def _of_session(item: pytest.Item, name: str) -> bool:
+    """Whether the test's fixture of that name is made once a session: some files have one of their own."""
+    return item._fixtureinfo.name2fixturedefs[name][-1].scope == "session"
 
 
 @pytest.fixture(scope="session")
