@@ -24,7 +24,7 @@ from _record import RESULTS, Cell, record
 from products import milliseconds
 
 from kgen.compiler.capture.capture import capture
-from kgen.compiler.graph.dtypes import HALF, nbytes
+from kgen.compiler.graph.dtypes import NARROW, nbytes
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import flops
 from kgen.devices.hardware import Hardware, probe
@@ -122,7 +122,7 @@ def subjects(model: torch.nn.Module, inputs: Sequence[object], baselines: Sequen
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problems", nargs="+")
-    parser.add_argument("--dtype", default="bfloat16", choices=HALF)
+    parser.add_argument("--dtype", default="bfloat16", choices=NARROW)
     parser.add_argument("--budget", type=int, default=12)
     parser.add_argument("--baselines", default="eager,compile", help="of " + ", ".join(_COMPILED))
     parser.add_argument("--record", default="half_precision", metavar="NAME", help="name of the record")

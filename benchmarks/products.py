@@ -26,7 +26,7 @@ from _record import Cell, record
 
 from kgen.candidate import Candidate, Params
 from kgen.compiler.capture.capture import capture
-from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.graph.dtypes import NARROW
 from kgen.devices import roofline
 from kgen.devices.hardware import Hardware, probe
 from kgen.devices.roofline import Arithmetic, Basis, Work
@@ -83,7 +83,7 @@ class Way:
 def ways(size: tuple[int, int, int], hardware: Hardware, dtype: str) -> Iterator[Way]:
     """The first combinations of each variant and number of matmuls: one in float32, several in a half type."""
     rows, k, columns = size
-    half = dtype in HALF
+    half = dtype in NARROW
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "bare_linear.py")
         file.write_text(_TEXT.format(rows=rows, k=k, columns=columns))
@@ -137,7 +137,7 @@ def milliseconds(subjects: dict[str, Callable[[], object]]) -> dict[str, float]:
 def rows_of(size: tuple[int, int, int], found: list[tuple[Way, ModuleType]], hardware: Hardware, dtype: str) -> list[dict[str, Cell]]:
     """A row for each subject of this size."""
     torch.manual_seed(0)
-    half, type_ = dtype in HALF, getattr(torch, dtype)
+    half, type_ = dtype in NARROW, getattr(torch, dtype)
     linear = torch.nn.Linear(size[1], size[2]).cuda().to(type_)
     x = torch.rand(size[0], size[1], device="cuda").to(type_)
     special = x.clone()
@@ -194,9 +194,9 @@ def _errors(linear: torch.nn.Linear, x: torch.Tensor, calls: dict[str, Callable[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtype", default="float32", choices=("float32", *HALF))
+    parser.add_argument("--dtype", default="float32", choices=("float32", *NARROW))
     dtype = parser.parse_args().dtype
-    sizes, name = (HALF_SIZES, f"products_{dtype}") if dtype in HALF else (SIZES, "products")
+    sizes, name = (HALF_SIZES, f"products_{dtype}") if dtype in NARROW else (SIZES, "products")
     hardware = probe("cuda")
     found = [way for size in sizes for way in ways(size, hardware, dtype)]
     with ThreadPoolExecutor() as pool:  # all files are compiled at once
@@ -211,7 +211,7 @@ def main() -> None:
         "three. The error is the norm of the difference to float64 over the norm of the output. "
     ) + (
         f"It is that of the first {MOST_EXACT} elements at most. The first {COMBINATIONS} combinations of each variant are timed."
-        if dtype in HALF
+        if dtype in NARROW
         else "Preparing splits the weight, once for each change of it. A row with a NaN is computed in float32."
     )
     record(name, "kgen's contractions beside the library's", rows, notes)

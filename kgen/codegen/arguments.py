@@ -8,7 +8,7 @@ from kgen.candidate import Params
 from kgen.codegen.c_printer import output_pointer, pointer
 from kgen.codegen.space import Axis
 from kgen.codegen.template import Argument, Task
-from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.loops.program import Program, Store
 
 
@@ -64,7 +64,7 @@ def signature(args: Sequence[Argument], early: bool = False) -> dict[str, Any]:
     """Parameter lists of kernel and launcher, the call of one by the other, what an element is called, and whether the launch is early."""
     return {
         "early": early,
-        "element": "element" if any(a.dtype in HALF for a in args) else "float",
+        "element": "element" if any(is_narrow(a.dtype) for a in args) else "float",
         "parameters": ", ".join(declared(a, early) for a in args),
         "launcher_parameters": ", ".join(f"{'const ' if a.role in _READ else ''}{a.ctype}* {a.name}" for a in args),
         "arguments": ", ".join(a.name for a in args),

@@ -12,7 +12,7 @@ from typing import Callable, Mapping, Sequence
 from kgen.codegen.combines import PLACE, SPELLED
 from kgen.codegen.target import Helpers, target
 from kgen.codegen.template import FOLDER
-from kgen.compiler.graph.dtypes import HALF, is_float, loaded, stored, value_type
+from kgen.compiler.graph.dtypes import NARROW, is_float, is_narrow, loaded, stored, value_type
 from kgen.compiler.loops.expr import Arg, Binary, Call, Cast, Columns, Const, Expr, Unary, Where, calls
 from kgen.compiler.loops.functions import FUNCTIONS, Function
 from kgen.compiler.loops.passes import Pass, Schedule
@@ -34,7 +34,7 @@ _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 def expression(of: Expr, args: Sequence[str], device_type: str, dtype: str = "float32") -> str:
     """The expression in C over operands as they are spelled; of a half type, by functions that are as exact as it needs."""
-    return _form(of, device_type, dtype in HALF).format(*args)
+    return _form(of, device_type, is_narrow(dtype)).format(*args)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -47,7 +47,7 @@ class _Printer:
     """Writes expressions for one kind of device; for none, with the names that the table has."""
 
     def __init__(self, device_type: str, half: bool) -> None:
-        self.device_type, self.half = device_type, half
+        self.device_type, self.narrow = device_type, half
         spelled = target(device_type) if device_type else None
         self.primitives = {**spelled.primitives, **(spelled.half_primitives if half else {})} if spelled else {}
 
@@ -95,7 +95,7 @@ class _Printer:
         """A function as the device spells it."""
         if name in self.primitives:
             return self.primitives[name]
-        return f"{name}{_HALF}" if self.half and _has_half(name, self.device_type) else name
+        return f"{name}{_HALF}" if self.narrow and _has_half(name, self.device_type) else name
 
 
 def number(of: Const) -> str:
@@ -240,12 +240,12 @@ def _files(folder: Path) -> Mapping[str, str]:
 def _tabled(device_type: str) -> Mapping[str, str]:
     """The functions of the table as C by their names, and those for results of half types."""
     found = {name: function(f, device_type) for name, f in FUNCTIONS.items()}
-    return found | {name + _HALF: function(f, device_type, HALF[0]) for name, f in FUNCTIONS.items() if _has_half(name, device_type)}
+    return found | {name + _HALF: function(f, device_type, NARROW[0]) for name, f in FUNCTIONS.items() if _has_half(name, device_type)}
 
 
 def function(f: Function, device_type: str, dtype: str = "float32") -> str:
     """A function of the table as C, for results of a dtype."""
-    half = dtype in HALF and _has_half(f.name, device_type)
+    half = is_narrow(dtype) and _has_half(f.name, device_type)
     parameters = ", ".join(f"float {p}" for p in f.parameters)
     body = expression((f.half or f.body) if half else f.body, f.parameters, device_type, dtype)
     name, comment = (f.name + _HALF, f"{f.comment}, for results of half types") if half else (f.name, f.comment)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Mapping
 
-from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.operators.facts import flops
 from kgen.devices.hardware import Ceilings
@@ -41,7 +41,7 @@ class Work:
         buffers = sum(w.type.nbytes for w in graph.weights if w.buffer and w.name in changed)
         written = sum(t.nbytes for name in dict.fromkeys(graph.returns) if (t := graph.known_type(name)))
         counted = [(count, n.values[0]) for n in graph.nodes if (count := flops(graph, n))]
-        half = sum(count for count, operand in counted if graph.type(operand).dtype in HALF)
+        half = sum(count for count, operand in counted if is_narrow(graph.type(operand).dtype))
         total = sum(count for count, _ in counted)
         return cls(total, read + buffers + written, 2 * half > total)
 

@@ -12,7 +12,7 @@ from typing import Callable, Sequence
 
 from kgen.compiler.capture.capture import Capture
 from kgen.compiler.graph.convolutions import convolution
-from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.protocol import LibraryProduct
 
@@ -65,7 +65,7 @@ def _convolutions(graph: OpGraph) -> list[tuple[Node, str]]:
     """The convolutions of float32 tensors, and why cuDNN probably computes each in float32; empty where in TF32."""
     found = []
     for node in graph.nodes:
-        window = convolution(graph, node) if node.type is not None and node.type.dtype not in HALF else None
+        window = convolution(graph, node) if node.type is not None and not is_narrow(node.type.dtype) else None
         if window is not None:
             few = not window.transposed and window.channels_in <= FEW_CHANNELS[len(window.lines)]
             several = f"{window.groups} groups" if window.groups > 1 else ""

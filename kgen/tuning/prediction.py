@@ -14,7 +14,7 @@ from typing import Callable, Sequence, TypeVar
 from kgen.codegen.registry import templates
 from kgen.compiler.fusion.costs import Cost, kernel_cost, library_cost
 from kgen.compiler.fusion.fusion import MOST_PLANS, FusionPlan, Kernel, Library
-from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import flops, is_convolution, is_depthwise, is_view, kernel_size, sums_of
 from kgen.compiler.operators.library import CHANNELS_LAST
@@ -271,7 +271,7 @@ class Predictor:
 def _is_half(graph: OpGraph, node: Node) -> bool:
     """Whether the node is a contraction of operands of a half type."""
     operand = graph.known_type(node.values[0]) if sums_of(node) else None
-    return operand is not None and operand.dtype in HALF
+    return operand is not None and is_narrow(operand.dtype)
 
 
 def computed_again(plan: FusionPlan, kernel: Kernel) -> int:

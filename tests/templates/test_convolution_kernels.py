@@ -13,7 +13,7 @@ import torch
 from emulated import Device
 from models import design, made, source
 
-from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.graph.dtypes import NARROW
 from kgen.devices.hardware import for_arch
 from kgen.protocol import Accuracy
 from kgen.tuning.search import Point
@@ -68,8 +68,8 @@ GATHERED = {
 #: the second half type of the others.
 _BY_TMA = [case for case in CASES if case not in GATHERED]
 _ALWAYS = [*((case, "float32", "im2col") for case in _BY_TMA[::2]), *((case, "float32", "gather") for case in CASES if case not in _BY_TMA[::2]),
-           *((case, dtype, "gather") for case, dtype in zip([*HALVES][::2], itertools.cycle(HALF)))]
-_EVERY = [*((case, "float32", "gather") for case in CASES), *((case, "float32", "im2col") for case in _BY_TMA), *((case, dtype, "gather") for case in HALVES for dtype in HALF)]
+           *((case, dtype, "gather") for case, dtype in zip([*HALVES][::2], itertools.cycle(NARROW)))]
+_EVERY = [*((case, "float32", "gather") for case in CASES), *((case, "float32", "im2col") for case in _BY_TMA), *((case, dtype, "gather") for case in HALVES for dtype in NARROW)]
 
 
 def leaves(value: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
@@ -80,12 +80,12 @@ def leaves(value: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor
 def test_a_kernel_on_the_emulated_device_is_right(device: Device, case: str, dtype: str, variant: str) -> None:
     forward, init, inputs, tile = CASES[case]
     text = source(forward, inputs, init)
-    if dtype in HALF:
+    if dtype in NARROW:
         text, tile = f'{text}\n\n__dtype__ = "{dtype}"  # kgen converts the model\n', HALVES[case]
     torch.manual_seed(0)
     loaded = made(text, "train")
     model, (x,) = loaded.model(), loaded.inputs()
-    of = design(loaded, for_arch("sm_80" if variant == "gather" else "sm_90"), Accuracy.PYTORCH if dtype in HALF else Accuracy.FP32)
+    of = design(loaded, for_arch("sm_80" if variant == "gather" else "sm_90"), Accuracy.PYTORCH if dtype in NARROW else Accuracy.FP32)
     number = next(n for n, o in enumerate(of.options) if re.fullmatch(r"implicit_gemm\[[^]]*\]( after extreme_into_pool)?", o.name))
     (kernel,) = of.options[number].kernels
     wanted = {"tile": tile} if variant == "gather" else {"variant": variant}
@@ -95,7 +95,7 @@ def test_a_kernel_on_the_emulated_device_is_right(device: Device, case: str, dty
     with torch.no_grad():
         eager, exact = leaves(model(x)), leaves(copy.deepcopy(model).double()(x.double()))
     for mine, theirs, truth in zip(leaves(device.run(new, [x])), eager, exact, strict=True):
-        if dtype not in HALF:
+        if dtype not in NARROW:
             torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
             continue
         assert mine.dtype == theirs.dtype and torch.equal(mine.isfinite(), truth.isfinite())

@@ -10,7 +10,7 @@ import torch
 from models import design, made, module, source
 
 from kgen.codegen.registry import templates
-from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.graph.dtypes import NARROW
 from kgen.devices.hardware import for_arch
 from kgen.problems.problem import LoadedProblem, converted, load, read_problem
 from kgen.protocol import Accuracy
@@ -54,7 +54,7 @@ def error(found: torch.Tensor, exact: torch.Tensor) -> float:
     return float((found.double() - exact)[held].square().mean().sqrt())
 
 
-@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("dtype", NARROW)
 def test_each_schedule_is_as_accurate_as_eager(dtype: str) -> None:
     loaded = problem(dtype)
     of = design(loaded)
@@ -79,7 +79,7 @@ def test_each_schedule_is_as_accurate_as_eager(dtype: str) -> None:
         assert mine.dtype == theirs.dtype and (mine.double() - truth).abs().max() <= 1.1 * (theirs.double() - truth).abs().max()
 
 
-@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("dtype", NARROW)
 def test_a_module_of_two_dtypes_is_as_accurate_as_eager(dtype: str) -> None:
     forward = f"""
     y = self.n(x.float()).to(x.dtype) * self.s

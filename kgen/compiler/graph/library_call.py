@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
+from kgen.compiler.graph.dtypes import is_narrow
+
 
 @dataclass(frozen=True)
 class BatchSize:
@@ -171,15 +173,12 @@ def dtype_named(name: str) -> Code:
 
 def widened(call: LibraryCall, dtype: str) -> LibraryCall:
     """The call with its first operand, of this dtype, made float32 where that is a half type."""
-    return with_operands(call, lambda value: value.method("float") if value == X else value) if dtype in _HALF else call
+    return with_operands(call, lambda value: value.method("float") if value == X else value) if is_narrow(dtype) else call
 
 
 def rounded(call: LibraryCall, dtype: str) -> LibraryCall:
     """The call with its result in the dtype, where operands of float32 make a half type wider."""
-    return call.method("to", dtype_named(dtype)) if dtype in _HALF else call
-
-
-_HALF = ("float16", "bfloat16")
+    return call.method("to", dtype_named(dtype)) if is_narrow(dtype) else call
 
 
 def _parts(of: Any) -> tuple[Any, ...]:

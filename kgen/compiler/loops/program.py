@@ -21,7 +21,7 @@ from functools import cached_property
 import sympy
 
 from kgen.compiler.graph.convolutions import Convolution
-from kgen.compiler.graph.dtypes import HALF, is_float
+from kgen.compiler.graph.dtypes import is_float, is_narrow
 from kgen.compiler.loops.access import Loop, Place
 from kgen.compiler.loops.expr import Expr
 from kgen.compiler.loops.indices import Size
@@ -277,11 +277,11 @@ class Program:
         return all(map(is_float, self.tensor_dtypes.values()))
 
     @property
-    def half(self) -> bool:
-        """Whether a tensor that is read or written is of a half type."""
+    def narrow(self) -> bool:
+        """Whether elements of a tensor that is read or written have fewer bits than values have."""
         of = self.contraction
         operands = {of.dtype, *(of.before.tensor_dtypes.values() if of.before else ())} if of else set()
-        return not operands.union(self.tensor_dtypes.values()).isdisjoint(HALF)
+        return any(map(is_narrow, operands.union(self.tensor_dtypes.values())))
 
     @property
     def reduces_floats(self) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Iterator, Sequence
 
 from kgen.compiler.graph.convolutions import Convolution, Line, convolution
-from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Tensor
 from kgen.compiler.graph.library_call import X, Y, Z, Code, LibraryCall, Many, Span, Value, functional, operands, torch_, with_operands
 from kgen.compiler.loops.transposes import LEAST_EXTENT
@@ -316,7 +316,7 @@ def convolutions_channels_last(graph: OpGraph) -> OpGraph:
         window = convolution(graph, node)
         if window is None or spatial not in _CHANNELS_LAST or 0 not in operands(node.call):
             continue
-        if node.type.dtype in HALF and window.channels_in % 8:
+        if is_narrow(node.type.dtype) and window.channels_in % 8:
             continue  # oneDNN fills channels up with zeros, in one layout or the other, and zero times an infinity is NaN
         order, back = (0, *range(2, spatial + 2), 1), (0, spatial + 1, *range(1, spatial + 1))
         before, images, spelled = _images_last(graph, node, order, back)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Collection, Mapping, Sequence
 
 from kgen.compiler.graph.convolutions import TARGETS
-from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import Node, OpGraph, Operand, Tensor
 from kgen.compiler.graph.library_call import W, X, Y, Z, LibraryCall, aten, rounded, torch_, widened
 from kgen.compiler.graph.source import reshape_call
@@ -100,7 +100,7 @@ def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str], by_imag
     variance, nodes = variances[-1], [*of_images, mean, *variances]
     if "running_mean" in roles:
         kept_as = graph.type(roles["running_mean"]).dtype
-        new = Y.method("to", X.member("dtype")) if kept_as in HALF else Y
+        new = Y.method("to", X.member("dtype")) if is_narrow(kept_as) else Y
         update = aten("lerp_.Scalar", X, new, node["momentum"])
         factors = {"keep": 1.0 - node["momentum"], "momentum": node["momentum"]}
         kept = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.rewrites import affine, cleanup, convolution, linear, norms, views
 from kgen.compiler.rewrites.rewrite import Place, Rewrite, Stage, pipelines
@@ -80,7 +80,7 @@ def variants(graph: OpGraph, whole: frozenset[str] = frozenset(), *, channels_la
     """
     found: list[Variant] = []
     decomposed = cleanup.decompose(graph, whole)
-    half = any(v.type is not None and v.type.dtype in HALF for v in (*graph.inputs, *graph.weights, *graph.nodes))
+    half = any(v.type is not None and is_narrow(v.type.dtype) for v in (*graph.inputs, *graph.weights, *graph.nodes))
     every = tuple(pipelines(tuple(REWRITES.values()), half=half, layouts=channels_last))
     for start, pipeline in itertools.product(dict.fromkeys((graph, decomposed)), every):
         current, names = start, [_DECOMPOSE] if start != graph else []

@@ -64,7 +64,7 @@ def vector_width(cols: Size) -> Constraint:
 
 def vector_axis(program: Program, floats: tuple[int, ...] = (4, 2, 1)) -> Axis:
     """Elements of one load or store, the likeliest first; vectors of half types may have twice as many."""
-    return Axis("vec", (8, *floats) if program.half else floats)
+    return Axis("vec", (8, *floats) if program.narrow else floats)
 
 
 def load_statements(

@@ -28,7 +28,7 @@ def takes(program: Program) -> bool:
     if of is None or of.window is not None or of.before or of.turned or program.moments_of or program.reductions:
         return False
     fixed = isinstance(program.col_size, int)
-    return fixed and program.floats and not program.half and not any(x.access.mask or x.args for x in program.reads)
+    return fixed and program.floats and not program.narrow and not any(x.access.mask or x.args for x in program.reads)
 
 
 def space(task: Task) -> Space:

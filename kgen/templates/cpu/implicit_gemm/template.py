@@ -28,7 +28,7 @@ def takes(program: Program) -> bool:
     if of is None or of.window is None or of.before or of.across or program.moments_of or program.reductions or program.windows or of.k > _MOST_K:
         return False
     window, small = of.window, program.cols <= _INT_MAX and of.window.pixels_in <= _INT_MAX
-    plain = program.floats and not program.half and not any(x.access.mask or x.args for x in program.reads)
+    plain = program.floats and not program.narrow and not any(x.access.mask or x.args for x in program.reads)
     return window.groups == 1 and not window.transposed and isinstance(program.col_size, int) and plain and small
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kgen.candidate import ParamValue, Params
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Task
-from kgen.compiler.graph.dtypes import HALF
+from kgen.compiler.graph.dtypes import is_narrow
 from kgen.devices.hardware import Hardware
 from kgen.devices.roofline import Arithmetic
 from kgen.protocol import Accuracy
@@ -328,7 +328,7 @@ def lacks(hardware: Hardware) -> str:
 
 def space(task: Task) -> Space:
     shape = _Shape.of(task)
-    if shape.half:
+    if shape.narrow:
         mma = _axes("mma", products=(1,), intervals=(64,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1, 2, 4, 8))
         sm90 = _axes("sm90", products=(1,), intervals=(64,), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2))
         constraints = _constraints(shape, task.accuracy)
@@ -418,7 +418,7 @@ class _Shape:
     weight: bool  # whether the right operand is a weight, which is split once
     turned: bool  # whether rows of the left operand are columns in memory
     ragged: bool  # whether rows of an operand in memory do not begin at multiples of 16 bytes
-    half: bool  # whether operands are of a half type, and multiplied as they are
+    narrow: bool  # whether operands are of a half type, and multiplied as they are
     span: int  # columns that are reduced together; 0 where none are
     hardware: Hardware
 
@@ -429,7 +429,7 @@ class _Shape:
         rows, grouped = of.group or program.rows, of.group is not None
         weight = task.plan.graph.is_weight(of.weight)
         ragged = of.k % 4 != 0 or (of.transposed and program.cols % 4 != 0)
-        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, ragged, of.dtype in HALF, program.span, task.hardware)
+        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, ragged, is_narrow(of.dtype), program.span, task.hardware)
 
     @property
     def intervals(self) -> int:
@@ -572,7 +572,7 @@ def _constraints(shape: _Shape, accuracy: Accuracy) -> tuple[Constraint, ...]:
     one_product = Constraint(
         "one_product",
         "one product of float16 terms is only as accurate as TF32, and the accuracy class asks for more",
-        lambda p: p["products"] == 3 or accuracy is Accuracy.TF32 or shape.half,
+        lambda p: p["products"] == 3 or accuracy is Accuracy.TF32 or shape.narrow,
     )
     own = tuple(
         Constraint(c.name, c.reason, lambda p, holds=c.holds: p["variant"] == "library" or holds(p))

@@ -22,7 +22,7 @@ from kgen.codegen.arguments import arguments as pointers, signature, sources, su
 from kgen.codegen.c_printer import describe, load_statement, output_pointer, pointer, row_loads, statement, store_statement
 from kgen.codegen.combines import SPELLED
 from kgen.codegen.template import Argument, Before, Filled, Rendering, Task, Template
-from kgen.compiler.graph.dtypes import DTYPES, HALF, is_float
+from kgen.compiler.graph.dtypes import DTYPES, is_float, is_narrow
 from kgen.compiler.loops.passes import Pass, Schedule, schedule
 from kgen.compiler.loops.program import ELEMENT, ROW, Load, Program, Reduce, Store
 from kgen.compiler.operators.op import Kind
@@ -76,8 +76,8 @@ def takes(program: Program) -> bool:
         return False
     if of is None or of.window is not None or not program.floats or any(x.access.mask or x.args for x in program.reads):
         return False
-    if of.dtype not in HALF:
-        return not program.half
+    if not is_narrow(of.dtype):
+        return not program.narrow
     # Operands of half types are read where they are, 16 bytes at a time: rows along k, or columns along the rows.
     along = [(of.turned, of.group or program.row_size), (of.transposed, program.cols)]
     return all(isinstance(size, int) and size % 8 == 0 for turned, rows in along for size in [rows if turned else of.k])
@@ -94,7 +94,7 @@ def _takes_spans(program: Program) -> bool:
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel, two_passes=task.plan.program(task.kernel).span > 0)
     of, terms, library = program.contraction, terms_of(params), params["variant"] == "library"
-    half = of.dtype in HALF
+    half = is_narrow(of.dtype)
     n, k, ld = program.cols, of.k, leading_dimension(of.k, params)
     tile, strip = None if library else tile_of(params), max(_STRIP_COLS, program.span)
     operands = _Operands.of(task, program, params)
@@ -114,7 +114,7 @@ def render(task: Task, params: Params) -> Rendering:
         "terms": terms,
         "dtype": of.dtype,
         "operand": DTYPES[of.dtype].memory,
-        "mma": "mma_bfloat16" if of.dtype == "bfloat16" else "mma",
+        "mma": DTYPES[of.dtype].mma or "mma",
         "half_operands": half,
         "terms_word": "terms" if terms == 2 else "float16",
         "splits": params["splits"],
@@ -179,7 +179,7 @@ def _before(task: Task, program: Program, params: Params, operands: _Operands) -
 
 def _repairs_apart(program: Program) -> bool:
     """Whether sums of rows that are not finite wait in the workspace, since no result has room for them."""
-    return program.contraction.dtype not in HALF and not any(s.level == ELEMENT for s in program.stores)
+    return not is_narrow(program.contraction.dtype) and not any(s.level == ELEMENT for s in program.stores)
 
 
 def _scratch(program: Program) -> str:
@@ -221,7 +221,7 @@ class _Operands:
         size += f" + {moments}" if program.moments_of else ""
         repaired = f"rows * {sums_leading_dimension(n)}"
         size += f" + {repaired}" if _repairs_apart(program) else ""
-        if of.dtype in HALF:
+        if is_narrow(of.dtype):
             needed = [f"{partials_of(params)} * rows * {sums_leading_dimension(n)}"] if partials_of(params) else []
             needed += [moments] if program.moments_of else []
             workspace = Argument("workspace", "workspace", size=" + ".join(needed)) if needed else None
@@ -284,7 +284,7 @@ def _widest(program: Program, params: Params) -> int:
 
     Their reductions take so many instructions that an exchange before them costs more than narrow stores.
     """
-    narrow = program.span > 0 and program.contraction.dtype not in HALF and not exchanges_for_spans(params)
+    narrow = program.span > 0 and not is_narrow(program.contraction.dtype) and not exchanges_for_spans(params)
     return 2 if narrow else _STRIP_COLS
 
 
@@ -387,7 +387,7 @@ def _vector(program: Program, stores: Sequence[Store]) -> int:
     Elsewhere pairs, as tensor cores leave them; single columns where those are not aligned. Pairs of half types are less
     than a register, so 16 bytes always pay there.
     """
-    if program.contraction.k >= _LONG_SUMS and not any(s.dtype in HALF for s in stores):
+    if program.contraction.k >= _LONG_SUMS and not any(is_narrow(s.dtype) for s in stores):
         return 2 if program.cols % 2 == 0 else 1
     widest = 16 // max((DTYPES[s.dtype].nbytes for s in stores), default=8)
     for vec in (8, 4):

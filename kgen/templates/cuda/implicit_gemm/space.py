@@ -10,7 +10,7 @@ from kgen.candidate import Params
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Task
 from kgen.compiler.graph.convolutions import Convolution, Line, Residue
-from kgen.compiler.graph.dtypes import DTYPES, HALF
+from kgen.compiler.graph.dtypes import DTYPES, is_narrow
 from kgen.compiler.loops.expr import Expr, calls, has_sign
 from kgen.compiler.loops.functions import FUNCTIONS
 from kgen.compiler.loops.passes import schedule
@@ -278,9 +278,9 @@ class Sizes:
         return self.program.contraction.across
 
     @property
-    def half(self) -> bool:
+    def narrow(self) -> bool:
         """Whether operands are of a half type, and multiplied as they are."""
-        return self.program.contraction.dtype in HALF
+        return is_narrow(self.program.contraction.dtype)
 
     @property
     def residues(self) -> tuple[tuple[Residue, ...], ...]:
@@ -346,7 +346,7 @@ class Sizes:
     @property
     def scaled(self) -> bool:
         """Whether factors are scaled to float16, instead of multiplied as they are."""
-        return self.staged and not self.half
+        return self.staged and not self.narrow
 
     @property
     def paired(self) -> bool:
@@ -400,7 +400,7 @@ class Sizes:
 
     @property
     def pixels_at_once(self) -> int:
-        return next(width for width in (8 if self.half else 4, 4, 2, 1) if self.window.pixels_in % width == 0)
+        return next(width for width in (8 if self.narrow else 4, 4, 2, 1) if self.window.pixels_in % width == 0)
 
     @property
     def chunk_lanes(self) -> int:
@@ -593,7 +593,7 @@ def space(task: Task) -> Space:
             for residues in sorted(rows, key=lambda residues: takes_us[residues])
         ]  # fmt: skip
 
-    half = program.contraction.dtype in HALF
+    half = is_narrow(program.contraction.dtype)
     products = (1,) if half else (1, 3)
     gather = axes("gather", products, (64, 32), (4, 3, 2))
     im2col = axes("im2col", products, (64, 32, 16), (6, 5, 4, 3, 2))
@@ -674,7 +674,7 @@ def _is_direct(program: Program) -> bool:
     of = program.contraction
     lines = of.window.lines
     itself = all(line.kernel == line.stride == line.pool == 1 and line.padding == 0 and line.size == line.out for line in lines)
-    return itself and of.before is None and of.dtype not in HALF and of.window.pixels_in % 4 == 0
+    return itself and of.before is None and not is_narrow(of.dtype) and of.window.pixels_in % 4 == 0
 
 
 def _divides(expression: Expr) -> bool:

@@ -136,7 +136,7 @@ def _room(hardware: Hardware, threads: int) -> int:
 
 def _ring_vec(program: Program) -> int:
     """Elements of one slot."""
-    return SLOT_BYTES // (2 if program.half else 4)
+    return SLOT_BYTES // (2 if program.narrow else 4)
 
 
 def _through_ring(program: Program, vec: int) -> tuple[Load, ...]:
@@ -267,7 +267,7 @@ def space(task: Task) -> Space:
             chosen |= {"block": RING_THREADS, "merge": ("team",), "row": ("shared",), "vec": (_ring_vec(online),), "row_per": ("block",), "reduction": ("warp_shuffle",)}
         if how in ("team", "ring"):
             chosen["launch"] = ("plain",)
-        crowded = how == "cluster" and online.half and least * cols > MOST_KEPT * 512 * CLUSTERS[0]
+        crowded = how == "cluster" and online.narrow and least * cols > MOST_KEPT * 512 * CLUSTERS[0]
         if fixed and (crowded or how == "team" and _rereads(task, online, least)):
             chosen["row"] = ("reread", "registers")  # registers hold half types as float32: reading again took 30% less
         chosen[several] = ("online",) if how == "last_block" else ("online", "two_pass")
@@ -365,7 +365,7 @@ def space(task: Task) -> Space:
         return how in found and passes > 1 and fixed and least * cols <= MOST_KEPT_SHARED * 512 * max(dict(shared)[how])
 
     lead, few = "one_block", online.rows < task.hardware.multiprocessors
-    if "ring" in found and several != "moments" and not online.half:  # the fastest on an H200, but not for Welford's moments
+    if "ring" in found and several != "moments" and not online.narrow:  # the fastest on an H200, but not for Welford's moments
         lead = "ring"
     elif cols > MOST_KEPT * 512 and not online.strided:  # one block alone would read a long row again, or be too few
         if keeps("cluster"):

@@ -34,7 +34,7 @@ def space(task: Task) -> Space:
     axes = (
         Axis("block", (1024, 512, 256, 128)),
         Axis("combine", ("last_block", "one_block", "atomics", "two_kernels") if few else ("one_block", "last_block", "atomics", "two_kernels")),
-        Axis("vec", (4, 8, 2, 1) if few and program.half else (8, 2, 4, 1) if program.half else (2, 4, 1)),
+        Axis("vec", (4, 8, 2, 1) if few and program.narrow else (8, 2, 4, 1) if program.narrow else (2, 4, 1)),
         Axis("splits", (4, 8, 1, 16, 32) if few else (1, 8, 4, 16, 32)),
         *common.launch_axis(task),
     )

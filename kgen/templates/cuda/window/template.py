@@ -99,7 +99,7 @@ class _Layout:
     @property
     def widths(self) -> tuple[int, ...]:
         """Elements that one load or store may have, 16 bytes of half types as of float32."""
-        return (8, 4, 2, 1) if self.program.half else (4, 2, 1)
+        return (8, 4, 2, 1) if self.program.narrow else (4, 2, 1)
 
     @cached_property
     def width(self) -> int:
@@ -167,7 +167,7 @@ def space(task: Task) -> Space:
     plain = _Layout.of(program, {"block": 256, "x": 4, "y": 1})
     above = plain.above
     overlaps = above is not None and above.span > above.stride == 1
-    orders = _ORDER_OF_X if not program.half else _HALF_ORDER_OF_X_IN_TILES if overlaps else _HALF_ORDER_OF_X
+    orders = _ORDER_OF_X if not program.narrow else _HALF_ORDER_OF_X_IN_TILES if overlaps else _HALF_ORDER_OF_X
     axes = (
         Axis("block", (256, 128, 512)),
         Axis("x", orders.get(plain.inner.stride, (1, 2, 4)) if plain.width > 1 else (1, 2, 4)),
