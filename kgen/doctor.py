@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
+from kgen.devices.kinds import KINDS
 from kgen.devices.machine import cxx
 from kgen.errors import KgenError
 from kgen.paths import db_url, home
@@ -88,7 +89,7 @@ def _check_node(node: Node, needed: bool) -> Check:
     facts = node.facts or {}
     parts += [str(facts[name]) for name in ("gpu" if node.gpus else "cpu", "compiler") if facts.get(name)]
     parts += [f"{name} {facts[name]}" for name in ("torch", "kgen", "nvcc") if facts.get(name)]
-    lacks = node.lacks("cuda" if node.gpus else "cpu")
+    lacks = node.lacks(next(name for name in KINDS if node.devices(name)))
     return Check(node.name, not lacks, needed, ", ".join(parts), "; ".join(lacks))
 
 

@@ -22,6 +22,7 @@ from kgen.candidate import Candidate
 from kgen.cluster import host
 from kgen.cluster.fleet import Fleet, Node
 from kgen.cluster.host import Asked, MakeEvaluator, Ready
+from kgen.devices.kinds import KINDS
 from kgen.errors import DeviceError, DiskError, EvaluatorError
 from kgen.evaluator.pool import DeviceLost, DevicePool
 from kgen.evaluator.runtime.process import Server
@@ -35,8 +36,6 @@ _STARTS = 3  # of an evaluator whose process dies before it is ready
 _AHEAD = 1  # candidates that wait on the node of a device, so that it never waits for the driver
 _CALLS = 16  # at once on an actor: candidates that a GPU judges side by side, news, health and close
 _GPU_CORES = 4  # reserved beside a GPU: its evaluator's processes keep about as many busy
-#: Reserved for a build. One for the CPU waits for its device's lock: it uses the cores that the device has reserved.
-_BUILD_CORES = {"cuda": 1.0, "cpu": 0.0}
 _MEMORY = 8 << 30  # bytes reserved for each device, at most half of its part of the node
 _CLOSE_SECONDS = 5.0
 _REPORT_SECONDS = 1.0
@@ -201,11 +200,11 @@ def prepare_builds(fleet: Fleet) -> None:
 
     They take the cores that the devices leave. Builds for a CPU take turns with its evaluator.
     """
-    if fleet.device_type != "cuda" or fleet.prepared or not (nodes := fleet.building()):
+    if not KINDS[fleet.device_type].accelerator or fleet.prepared or not (nodes := fleet.building()):
         return
     fleet.prepared = True
-    cores = reserved("cuda", fleet.kind.nodes)["num_cpus"]
-    task = ray.remote(num_cpus=_BUILD_CORES["cuda"], scheduling_strategy="SPREAD", max_retries=0)(host.prepare_builds)
+    cores = reserved(fleet.device_type, fleet.kind.nodes)["num_cpus"]
+    task = ray.remote(num_cpus=KINDS[fleet.device_type].build_cores, scheduling_strategy="SPREAD", max_retries=0)(host.prepare_builds)
     task = task.options(label_selector=selector(nodes))
     for _ in range(min(_MOST_JOBS, int(sum(node.cpus - cores * node.gpus for node in nodes)))):
         task.remote()
@@ -219,7 +218,7 @@ class ClusterBuilder:
         self._arch = arch
         self._lock = threading.Lock()  # held while a build is asked for: Ray would start anew for one that comes late
         self._closed: futures.Future[None] = futures.Future()
-        task = ray.remote(num_returns=2, num_cpus=_BUILD_CORES[fleet.device_type], scheduling_strategy="SPREAD")(host.build)
+        task = ray.remote(num_returns=2, num_cpus=KINDS[fleet.device_type].build_cores, scheduling_strategy="SPREAD")(host.build)
         self._task = functools.lru_cache(maxsize=1)(lambda labels: task.options(label_selector=dict([labels])))
 
     def build(self, source: str) -> BuildReport:
@@ -278,7 +277,7 @@ def selector(nodes: Sequence[Node]) -> dict[str, str]:
 def reserved(device_type: str, nodes: Sequence[Node]) -> dict[str, float]:
     """The reservation of one device: a GPU with some cores, or all cores, since a timing wants them alone."""
     memory = min(_MEMORY, int(min(node.memory / node.devices(device_type) for node in nodes) / 2))
-    if device_type == "cpu":
+    if not KINDS[device_type].accelerator:
         return {"num_cpus": min(node.cpus for node in nodes), "memory": memory}
     cores = min(node.cpus / node.gpus for node in nodes) // 2
     return {"num_gpus": 1, "num_cpus": min(_GPU_CORES, cores), "memory": memory}

@@ -15,6 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kgen.cluster import probe
 from kgen.cluster.connection import PACKAGE, connect, connected
+from kgen.devices.kinds import HOST, KINDS
 from kgen.errors import InputError
 from kgen.protocol import BuildReport
 
@@ -49,7 +50,7 @@ class Node:
         """The reasons why no device of this type can be used on the node."""
         if self.facts is None:
             return [f"does not answer within {_PROBE_SECONDS:g} s"]
-        needs = _NEEDS | (_NEEDS_CUDA if device_type == "cuda" else {})
+        needs = _NEEDS | (_NEEDS_CUDA if KINDS[device_type].accelerator else {})
         found = [reason for name, reason in needs.items() if not self.facts[name]]
         if self.facts["kgen"] not in (None, own_version()):
             found.append(f"has kgen {self.facts['kgen']}, and this is kgen {own_version()}: install the same version")
@@ -60,7 +61,7 @@ class Node:
 
     def devices(self, device_type: str) -> int:
         """How many devices of a type the node offers: its GPUs, or all of its cores as one."""
-        return int(self.gpus) if device_type == "cuda" else int(self.cpus >= 1)
+        return int(self.gpus) if KINDS[device_type].accelerator else int(self.cpus >= 1)
 
     def alike(self, device_type: str) -> tuple[Any, ...]:
         """The facts that equal nodes have in common."""
@@ -127,7 +128,7 @@ def kinds(nodes: Sequence[Node]) -> list[Kind]:
             if node.devices(device_type) and not node.lacks(device_type):
                 found.setdefault((device_type, *node.alike(device_type)), []).append(node)
     kinds = [Kind(key[0], key[1], tuple(group)) for key, group in found.items()]
-    return sorted(kinds, key=lambda kind: (kind.device_type != "cuda", -kind.devices))
+    return sorted(kinds, key=lambda kind: (not KINDS[kind.device_type].accelerator, -kind.devices))
 
 
 class Fleet:
@@ -167,7 +168,7 @@ class Fleet:
     @property
     def device(self) -> str:
         """The name of the device type, as sweeps without a cluster store it."""
-        return "cuda:0" if self.device_type == "cuda" else "cpu"
+        return KINDS[self.device_type].first
 
     def fitting(self) -> list[Node]:
         """The live nodes of the kind now; nodes that joined are among them."""
@@ -228,18 +229,18 @@ class Fleet:
         return ", ".join(f"{name} {own}, not {others}" for name, own, others in pairs if own != others)
 
     def _builds(self, node: Node) -> bool:
-        if self.device_type == "cpu":
+        if not KINDS[self.device_type].accelerator:
             return not self._why_not(node)
         names = ("nvcc", "compiler", "torch", "python")
         first, found = self.kind.nodes[0].facts or {}, node.facts or {}
-        return not node.lacks("cpu") and all(found.get(name) == first.get(name) for name in names)
+        return not node.lacks(HOST.name) and all(found.get(name) == first.get(name) for name in names)
 
     def _why_none(self, device: str | None) -> str:
         """Each node with the reason why it does not serve."""
         reasons = []
         for node in self._nodes:
-            types = [name for name in _ALIKE if node.devices(name) and device in (None, name)] or ["cpu"]
-            offers = node.devices("cuda") or node.devices("cpu")
+            types = [name for name in _ALIKE if node.devices(name) and device in (None, name)] or [HOST.name]
+            offers = any(map(node.devices, KINDS))
             named = device in (None, *_ALIKE)
             why = "; ".join(node.lacks(types[0])) if offers else "offers neither CPUs nor GPUs to Ray"
             other = f"is {(node.facts or {}).get('gpu') or (node.facts or {}).get('cpu')}"

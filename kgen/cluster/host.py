@@ -19,6 +19,7 @@ import ray
 from kgen.candidate import Candidate, Trust
 from kgen.cluster import probe
 from kgen.devices.hardware import Hardware
+from kgen.devices.kinds import KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode
 from kgen.errors import DiskError, ToolchainError
 from kgen.evaluator.candidates.build import Builder, read_extension
@@ -83,7 +84,7 @@ def make_evaluator(asked: Asked, notice: Tell, step: Tell) -> DeviceEvaluator:
     """An evaluator for this node's CPU, or for the GPU that Ray gave to this process."""
     return Evaluator(
         asked.problem,
-        device="cuda:0" if asked.device_type == "cuda" else "cpu",
+        device=KINDS[asked.device_type].first,
         accuracy=asked.accuracy,
         home=probe.folder(),
         baselines=asked.baselines,
@@ -198,7 +199,7 @@ def prepare_builds() -> None:
 @functools.cache
 def _builder(device_type: str, arch: str) -> Builder:
     """The builder of this process. On the CPU it never builds during a timing."""
-    lock = DeviceLock("cpu") if device_type == "cpu" else None
+    lock = None if KINDS[device_type].accelerator else DeviceLock(device_type)
     return Builder(probe.folder(), device_type, arch, _server(), lock=lock)
 
 

@@ -23,6 +23,7 @@ from kgen.compiler.fusion import plan_name
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
+from kgen.devices.kinds import KINDS
 from kgen.errors import RenderError
 from kgen.problems.problem import Problem
 
@@ -228,7 +229,7 @@ class _File:
     def _body(self, way: Way, renderings: Mapping[str, Rendering]) -> Body:
         return Body(
             way.plan, renderings, Forward(way.plan.graph, self.model), lambda kernel: self._renamed(way, kernel).name,
-            prefix=self._prefix(way), constants=self.constants, has_streams=self.device_type == "cuda",
+            prefix=self._prefix(way), constants=self.constants, has_streams=KINDS[self.device_type].accelerator,
             counts_changes=any(w.plan.graph.folded for w in self.ways),
         )  # fmt: skip
 

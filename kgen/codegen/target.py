@@ -12,8 +12,6 @@ from kgen.candidate import Params
 from kgen.codegen.template import FOLDER
 from kgen.devices.hardware import Hardware
 
-DEVICE_TYPES = ("cuda", "cpu")
-
 #: Primitives of expressions that the C library has under the same name on every kind of device.
 C_FUNCTIONS = (
     "FMOD FMAX FMIN COPYSIGN ATAN2 HYPOT FLOOR CEIL TRUNC RINT EXP2 LOG2 LOG10 ATAN TAN ASIN ACOS SINH COSH ASINH ACOSH "

@@ -6,13 +6,13 @@ from functools import lru_cache
 from typing import Mapping
 
 from kgen.codegen.registry import templates
-from kgen.codegen.target import DEVICE_TYPES
+from kgen.devices.kinds import KINDS
 
 
 @lru_cache(maxsize=1)
 def _axes() -> Mapping[str, str]:
     """The meaning of the parameters of every template, by the names of their axes."""
-    every = (template for device_type in DEVICE_TYPES for template in templates(device_type).values())
+    every = (template for device_type in KINDS for template in templates(device_type).values())
     return {axis: meaning for template in every for axis, meaning in template.parameters.items()}
 
 

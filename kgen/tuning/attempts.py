@@ -8,6 +8,7 @@ import traceback
 from typing import Any, Iterator, Mapping
 
 from kgen import paths
+from kgen.devices.kinds import KINDS
 from kgen.devices.machine import resolve_devices
 from kgen.errors import DatabaseError, DiskError, InputError, KgenError, ProblemError
 from kgen.problems.problem import Problem
@@ -37,7 +38,7 @@ def reason(error: Exception) -> str:
 
 def device_names(asked: str | None) -> str:
     """The names of the devices asked for, as sweeps are stored with them. Raises :class:`kgen.errors.DeviceError`."""
-    return ",".join("cuda:0" if name == "cuda" else name for name in resolve_devices(asked))
+    return ",".join(KINDS[name].first if name in KINDS else name for name in resolve_devices(asked))
 
 
 @contextlib.contextmanager

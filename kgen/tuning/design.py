@@ -26,6 +26,7 @@ from kgen.compiler.fusion import plan_name
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel, plans
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
+from kgen.devices.kinds import HOST
 from kgen.errors import InputError, RenderError
 from kgen.problems.problem import LoadedProblem, Problem
 from kgen.protocol import Accuracy
@@ -256,7 +257,7 @@ def _plainest_with(kernel: KernelSpace, params: Params) -> int | None:
     return next(found, None) if params else None
 
 
-def captured(loaded: LoadedProblem, device_type: str = "cpu") -> Capture:
+def captured(loaded: LoadedProblem, device_type: str = HOST.name) -> Capture:
     """The problem's graphs on a kind of device.
 
     Output and logs of torch's export and of forward are dropped: an error says enough, and forward runs on no values.

@@ -16,6 +16,7 @@ from typing import Mapping
 
 from kgen import events, paths, syntax
 from kgen.candidate import Candidate, Trust
+from kgen.devices.kinds import KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_device
 from kgen.errors import InputError
 from kgen.evaluator.correctness.validate import Failure
@@ -24,8 +25,6 @@ from kgen.problems.problem import Problem
 from kgen.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Phase, Status, Timing
 from kgen.statistics import fastest, median_ms, standing
 from kgen.store import Database
-
-TIMING_SECONDS = {"cuda": 20.0, "cpu": 12.0}  # seconds by device type; default duration of the timing with baselines
 
 #: The plan's name of a file that kgen did not render; stored in the database.
 OUTSIDE = "outside"
@@ -216,7 +215,7 @@ class _Eval:
 
     def _finals(self, build: BuildReport) -> tuple[Timing | None, dict[str, Timing]]:
         """The interleaved timings: the candidate's (``None`` where it failed), and the baselines' by name."""
-        seconds = self.request.seconds or TIMING_SECONDS[self.evaluator.hardware.device_type]
+        seconds = self.request.seconds or KINDS[self.evaluator.hardware.device_type].timing_seconds
         timings = self.evaluator.finals([(self.candidate, build)], seconds=seconds, failed=self._fail)
         self._keep_timings(timings)
         by_subject = {timing.subject: timing for timing in timings}

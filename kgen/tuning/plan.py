@@ -15,6 +15,7 @@ from kgen.compiler.fusion.reasons import why_library
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import aten_name, is_view
 from kgen.devices.hardware import Hardware, cpu, for_arch
+from kgen.devices.kinds import HOST
 from kgen.devices.machine import gpu_arch
 from kgen.devices.roofline import Work
 from kgen.evaluator.runtime.process import Server
@@ -131,13 +132,11 @@ def plan(problem: Problem, arch: str | None = None, server: Server | None = None
 
 def hardware_of(arch: str | None) -> Hardware:
     """The limits of an architecture; ``None`` is that of this machine's GPU, else :data:`DEFAULT_ARCH`. Raises :class:`DeviceError`."""
-    if arch == "cpu":
-        return cpu()
-    return for_arch(arch or gpu_arch() or DEFAULT_ARCH)
+    return cpu() if arch == HOST.name else for_arch(arch or gpu_arch() or DEFAULT_ARCH)
 
 
 def _mode(mode: str, graph: OpGraph, predictor: Predictor) -> ModePlan:
-    graph, precisions = precision.predicted(graph) if predictor.hardware.device_type == "cuda" else (graph, ())
+    graph, precisions = precision.predicted(graph) if predictor.kind.accelerator else (graph, ())
     every = templates(predictor.hardware.device_type).values()
     lacking = [template.lacks(predictor.hardware) for template in every]
     found = plans(graph, [t for t, lacks in zip(every, lacking) if not lacks], predictor.order)

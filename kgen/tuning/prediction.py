@@ -19,11 +19,9 @@ from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import flops, is_convolution, is_depthwise, is_view, kernel_size, sums_of
 from kgen.compiler.operators.library import CHANNELS_LAST
 from kgen.devices.hardware import Hardware, expected_ceilings
+from kgen.devices.kinds import KINDS
 from kgen.devices.roofline import Work
 from kgen.protocol import Accuracy
-
-#: ms; start and end of one launch, by kind of device; a small torch operator on an H200, and an OpenMP loop.
-LAUNCH_MS = {"cuda": 0.0125, "cpu": 0.01}
 
 #: Predicted times that are nearer to each other than this share are ties: within the noise of a prediction.
 WORTH = 0.98
@@ -149,7 +147,7 @@ class Predictor:
     def __init__(self, hardware: Hardware, accuracy: Accuracy | None = None) -> None:
         self.hardware = hardware
         self.ceilings = expected_ceilings(hardware)
-        self.launch_ms = LAUNCH_MS[hardware.device_type]
+        self.kind = KINDS[hardware.device_type]
         self.accuracy = accuracy or Accuracy.PYTORCH
         # Plans and graphs are known by identity, because hashing them takes long; each stands beside its figures.
         self._known: dict[int, tuple[FusionPlan, float]] = {}
@@ -187,7 +185,7 @@ class Predictor:
         """The labels of the steps that take more than :data:`MAIN_PART` of the plan's time, launches aside."""
         steps = self.prediction(plan).steps
         least = MAIN_PART * sum(step.ms for step in steps)
-        return frozenset(step.label(plan.graph) for step in steps if step.ms - self.launch_ms > least)
+        return frozenset(step.label(plan.graph) for step in steps if step.ms - self.kind.launch_ms > least)
 
     def limit_ms(self, graph: OpGraph) -> float:
         """The least time that the device allows: its bytes once, or its operations, whichever takes longer.
@@ -214,7 +212,7 @@ class Predictor:
         cost = library_cost(graph, node)
         if is_view(node):
             return StepTime(step, cost, 0.0, "none")
-        found = library_class(graph, node) if self.hardware.device_type == "cuda" else cpu_class(node)
+        found = library_class(graph, node) if self.kind.accelerator else cpu_class(node)
         contraction = sums_of(node)
         type_ = "float16" if _is_half(graph, node) else "tf32" if contraction and self._in_tf32(node) else "float32"
         arithmetic_ms = cost.flops / self._rate(type_) / found.arithmetic
@@ -224,7 +222,7 @@ class Predictor:
         if cost.blocks:
             memory_ms /= min(1.0, cost.blocks / self.hardware.multiprocessors)
         bound = "arithmetic" if arithmetic_ms > memory_ms else "memory"
-        return StepTime(step, cost, max(memory_ms, arithmetic_ms) + self.launch_ms, bound)
+        return StepTime(step, cost, max(memory_ms, arithmetic_ms) + self.kind.launch_ms, bound)
 
     def _kernel_ms(self, cost: Cost) -> float:
         if not cost.products:
@@ -242,7 +240,7 @@ class Predictor:
 
     def _products(self, graph: OpGraph, node: Node) -> int:
         """Products that are as accurate as PyTorch: three of float16 stand for float32, one for TF32; one on a CPU."""
-        if _is_half(graph, node) or self.hardware.device_type == "cpu" or self.accuracy is Accuracy.TF32:
+        if _is_half(graph, node) or not self.kind.accelerator or self.accuracy is Accuracy.TF32:
             return 1
         return node.products if self.accuracy is Accuracy.PYTORCH else 3
 

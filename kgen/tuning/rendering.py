@@ -11,6 +11,7 @@ from kgen.candidate import Candidate, ParamValue, Params
 from kgen.compiler.fusion.fusion import Kernel
 from kgen.compiler.loops.program import Program
 from kgen.devices.hardware import Hardware
+from kgen.devices.kinds import KINDS
 from kgen.errors import NotFoundError
 from kgen.evaluator.runtime.process import Server
 from kgen.problems.problem import Problem
@@ -89,7 +90,7 @@ def rendering(problem: Problem, arch: str | None = None, server: Server | None =
     """
     hardware = hardware_of(arch)
     settled, capture = capture_apart(problem, hardware.device_type, server)
-    on_gpu = hardware.device_type == "cuda"
+    on_gpu = KINDS[hardware.device_type].accelerator
     capture = precision.guessed(capture) if on_gpu else capture
     return Rendering(Design(settled, capture, hardware, Accuracy.PYTORCH if on_gpu else Accuracy.FP32), hardware)
 

@@ -27,6 +27,7 @@ from kgen import events, paths, statistics
 from kgen.candidate import SHORT, Candidate
 from kgen.devices import roofline
 from kgen.devices.hardware import lacks_instructions
+from kgen.devices.kinds import HOST, KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode
 from kgen.errors import DatabaseBusyError, DatabaseError, DiskError, EvaluatorError, InputError, ProblemError, RenderError
 from kgen.evaluator.pool import DevicePool, SourceBuilder
@@ -43,16 +44,12 @@ from kgen.tuning.pipeline import Outcome, Pipeline, original
 from kgen.tuning.search import STRATEGIES, Point, Search, chosen
 from kgen.tuning.time_budget import LEAST_FINAL_SECONDS, TimeBudget
 
-DEFAULT_BUDGET = {"cuda": 96, "cpu": 40}  # candidates by device type; limit where no budget is given
 HOPELESS_TRIES = 2  # candidates of each plan on average; limit where no plan is predicted to beat the library
-#: Builds at once per candidate in judgement, by device type. Candidates that share a GPU take longer each.
-BUILDS_AHEAD = {"cuda": 1, "cpu": 3}
 KNOWN_PART = 0.125  # share of the budget; limit of warm-start points
 KNOWN_OF_EACH = 3  # warm-start points; limit per problem and plan
 FINALISTS = 5  # candidates; limit of those that are timed again
 FINALIST_MARGIN = 1.10  # times the fastest screening; limit for a finalist
 LEAST_BUDGET = 2  # candidates: the control and another one
-FINAL_SECONDS = {"cuda": 5.0, "cpu": 12.0}  # seconds by device type; duration of the finals
 _SCREENING_RESAMPLES = 400  # bootstrap resamples; the interval of a screening is shown and decides nothing
 
 
@@ -88,7 +85,7 @@ def _run(
         open_devices(request, on_event, started) as devices,
     ):
         design = designed(request.problem, devices, time_budget.cut_at(request.seconds, started))
-        if devices.first.hardware.device_type == "cpu" and (lacking := lacks_instructions(design.problem.dtype)):
+        if devices.first.hardware.device_type == HOST.name and (lacking := lacks_instructions(design.problem.dtype)):
             on_event(events.Notice(lacking))
         request = replace(request, accuracy=devices.first.accuracy)  # as it is stored
         return _Sweep(request, database, devices, design, on_event, started).run()
@@ -102,14 +99,14 @@ def designed(problem: Problem, devices: DevicePool, until: float = math.inf) -> 
     """
     capture = partial(capture_apart, server=devices.server, until=until)
     try:
-        settled, graphs = capture(problem, "cpu")
+        settled, graphs = capture(problem, HOST.name)
     except (ProblemError, EvaluatorError):
         devices.wait()  # raises the problem's own error, if it has one
         raise
     devices.wait()
     first = devices.first
     # On the device, its constructor leaves another mode, or it uses autocast.
-    if first.problem.modes != settled.modes or (graphs.by_device and first.hardware.device_type != "cpu"):
+    if first.problem.modes != settled.modes or (graphs.by_device and first.hardware.device_type != HOST.name):
         _, graphs = capture(first.problem, first.hardware.device_type)
     graphs = precision.measured(graphs.laid_out(first.layouts), first.products)
     return Design(first.problem, graphs, first.hardware, first.accuracy)
@@ -200,13 +197,13 @@ class _Sweep:
         asked = self.request.strategy and STRATEGIES[self.request.strategy].most(self.design.options)
         if self.request.budget or asked:
             return max(self.request.budget or asked, LEAST_BUDGET)
-        most = DEFAULT_BUDGET[self.design.hardware.device_type]
+        most = KINDS[self.design.hardware.device_type].budget
         return most if self.design.promising else min(most, HOPELESS_TRIES * len(self.design.options))
 
     @cached_property
     def time_budget(self) -> TimeBudget:
         """The time that is given for all of it."""
-        final_seconds = FINAL_SECONDS[self.design.hardware.device_type]
+        final_seconds = KINDS[self.design.hardware.device_type].final_seconds
         return TimeBudget(self.request.seconds, self.started, final_seconds, self.devices.first.at_once)
 
     @cached_property
@@ -311,7 +308,7 @@ class _Sweep:
                 seconds=self.request.seconds,
             )
         )
-        if self.design.hardware.device_type != "cpu":
+        if KINDS[self.design.hardware.device_type].accelerator:
             self._ask_health()
 
     def _ask_health(self) -> None:
@@ -545,7 +542,7 @@ def _ahead(jobs: int, at_once: int, device_type: str) -> int:
 
     With more of them, a learning search would ask for many points before its first answer.
     """
-    return 2 * at_once + min(jobs, BUILDS_AHEAD[device_type] * at_once)
+    return 2 * at_once + min(jobs, KINDS[device_type].builds_ahead * at_once)
 
 
 def _by_ms(right: _Right) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Mapping, Sequence
 from kgen.candidate import COUNTABLE, SHORT, ParamValue
 from kgen.compiler.fusion import plan_name
 from kgen.compiler.fusion.plan_name import NamedStep
+from kgen.devices.kinds import HOST
 from kgen.protocol import Environment
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def conditions(values: Mapping[str, str | float]) -> str:
 def environment(value: Environment) -> str:
     """A machine in one line."""
     parts = [value.device, value.arch, value.toolkit, value.compiler, f"torch {value.torch}"]
-    threads = f"{value.threads} threads" if value.device_type == "cpu" else ""
+    threads = f"{value.threads} threads" if value.device_type == HOST.name else ""
     return ", ".join(part for part in (*parts, threads) if part)
 
 

@@ -17,6 +17,7 @@ from kgen import events, paths
 from kgen.candidate import Candidate
 from kgen.compiler.capture.capture import Capture
 from kgen.devices.hardware import cpu
+from kgen.devices.kinds import KINDS
 from kgen.errors import DatabaseBusyError, DeviceError, EvaluatorError, ProblemError, RenderError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
@@ -279,7 +280,7 @@ class Wide(Evaluator):
 
 
 def test_one_evaluator_judges_several_candidates_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sweep.FINAL_SECONDS, "cpu", 0.5)
+    monkeypatch.setitem(KINDS, "cpu", replace(KINDS["cpu"], final_seconds=0.5))
 
     def open_devices(request: sweep.SweepRequest, on_event: events.Listener, started: float) -> DevicePool:
         home, baselines = paths.home(), request.baselines

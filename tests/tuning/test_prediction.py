@@ -13,12 +13,13 @@ from kgen.compiler.fusion.fusion import MOST_PLANS, FusionPlan, plans
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.rewrites.table import REWRITES
 from kgen.devices.hardware import cpu, expected_ceilings, for_arch
+from kgen.devices.kinds import KINDS
 from kgen.protocol import Accuracy
 from kgen.tuning import precision, prediction
-from kgen.tuning.prediction import LAUNCH_MS, LIBRARY_CLASSES, Predictor, in_order, library_class
+from kgen.tuning.prediction import LIBRARY_CLASSES, Predictor, in_order, library_class
 
 TEMPLATES = tuple(templates("cuda").values())
-LAUNCH = LAUNCH_MS["cuda"]
+LAUNCH = KINDS["cuda"].launch_ms
 LARGE = "torch.empty(16384, 65536, device='meta')"  # 4.29 GB
 COPY_MS = 2 * 4 * 16384 * 65536 / 4.23e9
 

@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from running import PROBLEM, SHORT_SWEEP, Ended, Home, wait, wait_for_event
 
-from kgen.tuning import sweep
+from kgen.devices.kinds import KINDS
 
 GOOD = """
 import torch
@@ -100,7 +101,7 @@ def test_no_process_outlives_a_sweep(swept: tuple[Home, Ended]) -> None:
 def test_sweep_in_which_nothing_is_right_says_why_most_failed_with_exit_code_1(
     tmp_path: Path, one_server: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sweep.FINAL_SECONDS, "cpu", 0.5)
+    monkeypatch.setitem(KINDS, "cpu", replace(KINDS["cpu"], final_seconds=0.5))
     tools = Path(tempfile.mkdtemp())
     tools.chmod(0o755)  # builds run as another user
     compiler = tools / "c++"
@@ -115,7 +116,7 @@ def test_sweep_in_which_nothing_is_right_says_why_most_failed_with_exit_code_1(
 def test_candidate_whose_compilers_were_killed_is_tried_again_by_the_next_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sweep.FINAL_SECONDS, "cpu", 0.5)
+    monkeypatch.setitem(KINDS, "cpu", replace(KINDS["cpu"], final_seconds=0.5))
     tools, home = Path(tempfile.mkdtemp()), Home(tmp_path)
     tools.chmod(0o755)  # builds run as another user
     compiler = tools / "c++"

@@ -13,8 +13,8 @@ class DType:
     """One dtype: ``memory`` is the C type of an element, of ``nbytes`` bytes. ``kind`` is one of bool, int, float.
 
     ``value`` is the C type of a value in a register, of ``value_nbytes`` bytes. ``epsilon`` is the distance from 1 to the next
-    number; 0 of integers. ``mma`` and ``wgmma`` are the functions that multiply such operands on tensor cores as they are;
-    without one, tensor cores take them as terms of float16.
+    number; 0 of integers. ``mma`` and ``wgmma`` are functions that multiply such operands on tensor cores as they are.
+    Without one, tensor cores take operands as terms of float16.
     """
 
     memory: str
