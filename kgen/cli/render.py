@@ -7,6 +7,7 @@ from typing import Mapping
 
 import click
 
+from kgen.candidate import SHORT
 from kgen.cli.group import main
 from kgen.cli.on_paper import capture_server
 from kgen.cli.options import problem_options
@@ -30,10 +31,11 @@ def _parse_params(context: click.Context, option: click.Parameter, text: str) ->
     help="Parameters of the kernels, as `kgen show` has them.  [default: the plainest]",
 )  # fmt: skip
 @click.option("--plans", "listed", is_flag=True, help="List the plans with their numbers instead.")
-@click.option("--program", "lowered", is_flag=True, help="Print the loop programs of the kernels instead.")
+@click.option("--program", "lowered", is_flag=True, help="Print the loop programs of the kernels, with their hashes, instead.")
+@click.option("--expr", "written", is_flag=True, help="Print the expressions of the kernels' values instead.")
 def render(
     problem: str, overrides: Mapping[str, str], mode: str | None, dtype: str | None, arch: str | None, number: int,
-    params: Mapping[str, int | str], listed: bool, lowered: bool,
+    params: Mapping[str, int | str], listed: bool, lowered: bool, written: bool,
 ) -> None:  # fmt: skip
     """Print the text of a candidate for PROBLEM, without a run.
 
@@ -51,11 +53,12 @@ def render(
     if listed:
         for place, name in enumerate(found.plans, 1):
             click.echo(f"{place:3}  {name}")
-    elif lowered:
-        from kgen.views.program import lines
+    elif lowered or written:
+        from kgen.compiler.loops.canonical import digest
+        from kgen.views.program import expressions, lines
 
         for kernel in found.kernels(number):
-            click.echo(f"{kernel.kernel.name}: {kernel.label}, {kernel.mode} mode")
-            click.echo("".join(f"  {line}\n" for line in lines(kernel.program)))
+            click.echo(f"{kernel.kernel.name}: {kernel.label}, {kernel.mode} mode, program {digest(kernel.program)[:SHORT]}")
+            click.echo("".join(f"  {line}\n" for line in (lines if lowered else expressions)(kernel.program)))
     else:
         click.echo(found.candidate(number, params).source, nl=False)

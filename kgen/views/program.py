@@ -23,6 +23,14 @@ def lines(program: Program) -> Iterator[str]:
         yield _store(store)
 
 
+def expressions(program: Program) -> Iterator[str]:
+    """The value of each map of the program, line by line, as an expression of other values."""
+    for step in program.steps:
+        for inner in step.body if isinstance(step, Window) else (step,):
+            if isinstance(inner, Map):
+                yield f"{inner.name} = {inner.expression.of(inner.args)}"
+
+
 def _step(step: Map | Load | Window | Scan | Reduce) -> Iterator[str]:
     if isinstance(step, Load):
         yield f"{step.name}: {step.dtype} = {_read(step)}"

@@ -62,3 +62,8 @@ def test_program_has_a_line_for_each_load_value_and_store(problem: str) -> None:
 def test_bad_input_is_one_line_and_exit_code_2(problem: str, arguments: list[str], said: str) -> None:
     answer = kgen(problem, *([] if "--arch" in arguments else ["--arch", "cpu"]), *arguments)
     assert answer.exit_code == 2 and said in answer.output and "Traceback" not in answer.output
+
+
+def test_expressions_are_those_of_the_table_of_operators(problem: str) -> None:
+    answer = kgen(problem, "--arch", "cpu", "--expr")
+    assert (answer.exit_code, "relu = positive(x)" in answer.stdout.replace("  ", "")) == (0, True), answer.stdout

@@ -20,6 +20,7 @@ from typing import Callable, Iterator, Mapping, Sequence
 from kgen.compiler.graph.dtypes import is_float
 
 Number = float | int
+_OPERANDS = ("x", "y", "z", "w")
 
 
 class Expr:
@@ -27,10 +28,15 @@ class Expr:
 
     def __str__(self) -> str:
         """The expression as the table of operators writes it, of ``x``, ``y``, ``z`` and ``w``."""
-        inner = [f"({part})" if isinstance(part, Binary) else str(part) for part in self.parts]
+        return self.of(_OPERANDS)
+
+    def of(self, names: Sequence[str]) -> str:
+        """The expression of operands of these names, for people."""
+        parts = [part.of(names) for part in self.parts]
+        inner = [f"({text})" if isinstance(part, Binary) else text for part, text in zip(self.parts, parts)]
         match self:
             case Arg():
-                return "xyzw"[self.number] if self.number < 4 else f"arg{self.number}"
+                return names[self.number]
             case Const():
                 return str(self.value)
             case Attr():
@@ -40,7 +46,7 @@ class Expr:
             case Binary():
                 return f"{inner[0]} {self.sign} {inner[1]}"
         name = {Where: "where", Columns: "cols"}.get(type(self), getattr(self, "function", "").lower() or getattr(self, "dtype", ""))
-        return f"{name}({', '.join(map(str, self.parts))})" if self.parts else name
+        return f"{name}({', '.join(parts)})" if parts else name
 
     @property
     def parts(self) -> tuple[Expr, ...]:
