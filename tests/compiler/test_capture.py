@@ -70,20 +70,23 @@ def test_modes_differ_with_batch_norm(mode: str) -> None:
     assert not capture(reference(NAMES[1], mode)).same
 
 
-@pytest.mark.parametrize(("forward", "init", "same", "exports"), [
-    ("return x.relu()", "", True, 1),
-    ("return x.relu() if self.training else x", "", False, 2),
-    ("return self.drop(x)", "self.drop = nn.Dropout(0.5)", False, 2),
-    ("return x.relu() if self.training else F.relu(x)", "", True, 2),
-    ("return self.part.y(x)", "class Part(nn.Module):\n    def train(self, mode=True):\n        self.y = torch.relu if mode else torch.exp\n        return self\nself.part = Part()", False, 2),
+@pytest.mark.parametrize(("forward", "init", "same", "exports", "mode"), [
+    ("return x.relu()", "", True, 1, "eval"),
+    ("return x.relu() if self.training else x", "", False, 2, "eval"),
+    ("return self.drop(x)", "self.drop = nn.Dropout(0.5)", False, 2, "eval"),
+    ("return self.drop(x)", "self.drop = nn.Dropout(0.5)", False, 1, "train"),
+    ("return self.norm(x)", "self.norm = nn.BatchNorm1d(20)", False, 1, "train"),
+    ("return self.norm(x)", "self.norm = nn.BatchNorm1d(20, track_running_stats=False)", True, 2, "train"),
+    ("return x.relu() if self.training else F.relu(x)", "", True, 2, "eval"),
+    ("return self.part.y(x)", "class Part(nn.Module):\n    def train(self, mode=True):\n        self.y = torch.relu if mode else torch.exp\n        return self\nself.part = Part()", False, 2, "eval"),
 ])  # fmt: skip
 def test_the_other_mode_is_exported_where_training_is_read(
-    forward: str, init: str, same: bool, exports: int, monkeypatch: pytest.MonkeyPatch
+    forward: str, init: str, same: bool, exports: int, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes = []
     own = capturing._capture_mode
     monkeypatch.setattr(capturing, "_capture_mode", lambda loaded, mode, device: modes.append(mode) or own(loaded, mode, device))
-    loaded = made(source(forward, init=init), "eval")
+    loaded = made(source(forward, init=init), mode)
     assert (capture(loaded).same, len(modes)) == (same, exports)
     assert "training" not in vars(torch.nn.Module)
 

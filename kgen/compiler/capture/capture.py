@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _OTHER = {"train": "eval", "eval": "train"}
 
+#: Operators that drop values at random; where they drop none, they are identities of the table.
+_DROPS = frozenset(f"aten.{name}.default" for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"))
+
 
 @dataclass(frozen=True)
 class Capture:
@@ -64,12 +67,17 @@ def capture(loaded: "LoadedProblem", device_type: str = "cpu") -> Capture:
     for mode in others:
         graphs[mode], more = _capture_mode(loaded, mode, device_type) if reads else (graph, by_device)
         same, by_device = graphs[mode] == graph, by_device or more
-    if reads and not others:
+    if reads and not others and not _is_of_training(graph):
         try:
             same = _capture_mode(loaded, _OTHER[first], device_type)[0] == graph
         except CaptureError:
             same = False
     return Capture(tuple(graphs.items()), same, by_device)
+
+
+def _is_of_training(graph: OpGraph) -> bool:
+    """Whether the graph updates running statistics or drops values: as good as always, the other mode does not."""
+    return any((node.op == "batch_norm" and node.effect) or node.op in _DROPS for node in graph.nodes)
 
 
 def _capture_mode(loaded: "LoadedProblem", mode: str, device_type: str) -> tuple[OpGraph, bool]:
