@@ -8,6 +8,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Mapping
 
+from kgen.plan import Plan
+
 #: A value of one parameter: block size, reduction strategy, ...
 ParamValue = int | float | str | bool
 
@@ -30,7 +32,8 @@ class Candidate:
     """One rendered ``ModelNew``.
 
     ``id`` is the SHA-256 of ``source`` in hexadecimal, so that the same text is the same candidate everywhere.
-    ``plan`` is the readable name of the fusion plan (:mod:`kgen.compiler.fusion.plan_name`).
+    ``plan`` is the readable name of the fusion plan (:mod:`kgen.plan_name`), and ``plan_data`` the plan itself. A file
+    from outside has no plan.
     ``origin`` is own where rendering gives this text, byte for byte, and foreign otherwise.
     ``control`` marks a candidate without a kernel of its own. It is shown, and never exported as a speedup.
     ``kernels`` counts its own kernels: the first tie-break between equally fast candidates.
@@ -44,6 +47,7 @@ class Candidate:
     control: bool = False
     origin: Trust = Trust.OWN
     rewrites: tuple[str, ...] = ()
+    plan_data: Plan = Plan()
 
     @cached_property
     def id(self) -> str:
@@ -62,3 +66,4 @@ class Rejection:
     params: Params
     constraint: str
     reason: str
+    plan_data: Plan = Plan()

@@ -61,6 +61,7 @@ _ABOVE = ("kgen.tuning", "kgen.store", "kgen.cli", "kgen.views", "kgen.report", 
 #: (importer, imported): never, not even inside a function. Names stand for packages too.
 NEVER = [
     ("kgen.protocol", "kgen"),
+    ("kgen.plan", "kgen"),
     *(("kgen.compiler", above) for above in ("kgen.templates", "kgen.codegen", "kgen.devices", "kgen.evaluator", *_ABOVE)),
     *((written, above) for written in ("kgen.templates", "kgen.codegen") for above in ("kgen.evaluator", *_ABOVE)),
     ("kgen.codegen", "kgen.templates"),
@@ -72,7 +73,7 @@ NEVER = [
     *(("kgen.cluster", stage) for stage in ("kgen.cli", "kgen.store", "kgen.views", "kgen.compiler", "kgen.codegen", "kgen.templates")),
     *(
         (plain, stage)
-        for plain in ("kgen.errors", "kgen.candidate", "kgen.devices", "kgen.problems", "kgen.statistics")
+        for plain in ("kgen.errors", "kgen.candidate", "kgen.devices", "kgen.plan_name", "kgen.problems", "kgen.statistics")
         for stage in ("kgen.evaluator", "kgen.tuning", "kgen.store", "kgen.cli")
     ),
 ]

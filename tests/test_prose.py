@@ -38,6 +38,8 @@ REWRITTEN = (
     "kgen/events.py",
     "kgen/interrupted.py",
     "kgen/paths.py",
+    "kgen/plan.py",
+    "kgen/plan_name.py",
     "kgen/problems",
     "kgen/protocol.py",
     "kgen/report",

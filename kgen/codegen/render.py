@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
-from kgen import __version__, syntax
+from kgen import __version__, plan_name, syntax
 from kgen.candidate import Candidate, Params
 from kgen.codegen.body import Body, Run
 from kgen.codegen.c_printer import helpers
@@ -19,12 +19,12 @@ from kgen.codegen.module_source import ModuleSource, module_source
 from kgen.codegen.registry import template_for
 from kgen.codegen.target import target
 from kgen.codegen.template import Rendering, Task
-from kgen.compiler.fusion import plan_name
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import KINDS
 from kgen.errors import RenderError
+from kgen.plan import Plan
 from kgen.problems.problem import Problem
 
 if TYPE_CHECKING:
@@ -118,15 +118,16 @@ class _File:
             self.bodies.append((way, self._body(way, renderings)))
         source = self._source(texts, all_params)
         params = {k: v for way in self.ways for k, v in self._prefixed(way).items()}
-        plan = plan_name.of_modes([(w.mode, w.plan.name) for w in self.ways])
+        plan = Plan.of_modes([(w.mode, w.plan.data) for w in self.ways])
         return Candidate(
             source=source,
-            plan=plan,
+            plan=plan_name.of(plan),
             params=params,
             device_type=self.device_type,
             kernels=len(self.kernels),
             control=all(w.plan.control for w in self.ways),
             rewrites=tuple(dict.fromkeys(r for w in self.ways for r in w.plan.rewrites)),
+            plan_data=plan,
         )
 
     def _prefixed(self, way: Way) -> Params:

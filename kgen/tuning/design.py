@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Iterator
 
+from kgen import plan_name
 from kgen.candidate import COUNTABLE, Candidate, ParamValue, Params, Rejection
 from kgen.codegen.registry import template_for, templates
 from kgen.codegen.render import Way, render
@@ -22,12 +23,12 @@ from kgen.codegen.space import Space
 from kgen.codegen.target import target
 from kgen.codegen.template import Task, Template
 from kgen.compiler.capture.capture import Capture, capture
-from kgen.compiler.fusion import plan_name
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel, plans
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import HOST
 from kgen.errors import InputError, RenderError
+from kgen.plan import Plan
 from kgen.problems.problem import LoadedProblem, Problem
 from kgen.protocol import Accuracy
 from kgen.tuning.prediction import WORTH, Predictor, in_order
@@ -52,9 +53,13 @@ class _Choice:
     plans: tuple[tuple[str, FusionPlan], ...]
     kernels: tuple[_Kernel, ...]
 
-    @property
+    @cached_property
+    def data(self) -> Plan:
+        return Plan.of_modes([(mode, plan.data) for mode, plan in self.plans])
+
+    @cached_property
     def name(self) -> str:
-        return plan_name.of_modes([(mode, plan.name) for mode, plan in self.plans])
+        return plan_name.of(self.data)
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -63,8 +68,7 @@ class _Choice:
     @property
     def prefixes(self) -> tuple[str, ...]:
         """For each kernel, the prefix of its parameters in a candidate."""
-        modes = [f"{mode}." if len(self.plans) > 1 else "" for mode, _ in self.plans]
-        return tuple(f"{m}k{n}." for m, (_, plan) in zip(modes, self.plans) for n in range(len(plan.kernels)))
+        return tuple(f"{step.kernel}." for step in self.data.steps if step.schedule)
 
 
 class Design:
@@ -145,7 +149,7 @@ class Design:
             for space, kernel, prefix in zip(choice.spaces, option.kernels, choice.prefixes):
                 if kernel not in seen:
                     seen.add(kernel)
-                    found += _ruled_out(choice.name, space, prefix)
+                    found += _ruled_out(choice, space, prefix)
         return found
 
     def point(self, plan: str, params: Params) -> Point | None:
@@ -179,7 +183,7 @@ class Design:
         choice, option = self.choices[point.option], self.options[point.option]
         chosen = [kernel[index] for kernel, index in zip(option.kernels, point.choice)]
         params = {f"{prefix}{k}": v for prefix, params in zip(choice.prefixes, chosen) for k, v in params.items()}
-        return Rejection(choice.name, params, "rendering", str(error))
+        return Rejection(choice.name, params, "rendering", str(error), choice.data)
 
     def _rendered(self, point: Point) -> Candidate:
         choice, option = self.choices[point.option], self.options[point.option]
@@ -221,7 +225,7 @@ class Design:
         for _, graph in self.capture.graphs if missing else ():
             for plan in plans(graph, self._templates):
                 for schedule in {k.schedule for k in plan.kernels} & set(missing):
-                    found[plan.name] = Rejection(plan.name, {}, "device", missing[schedule])
+                    found[plan.name] = Rejection(plan.name, {}, "device", missing[schedule], plan.data)
         return list(found.values())
 
     def _choice(self, chosen: tuple[tuple[str, FusionPlan], ...]) -> _Choice:
@@ -277,9 +281,10 @@ def allow_long_chains() -> None:
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _MOST_FRAMES))
 
 
-def _ruled_out(plan: str, space: Space, prefix: str) -> Iterator[Rejection]:
+def _ruled_out(choice: _Choice, space: Space, prefix: str) -> Iterator[Rejection]:
     """The combinations of one kernel that a constraint rules out; parameters are named as in a candidate."""
     for params in space.combinations():
         broken = space.broken(params)
         if broken is not None:
-            yield Rejection(plan, {f"{prefix}{k}": v for k, v in params.items()}, broken.name, broken.reason)
+            named = {f"{prefix}{k}": v for k, v in params.items()}
+            yield Rejection(choice.name, named, broken.name, broken.reason, choice.data)

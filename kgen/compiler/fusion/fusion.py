@@ -7,7 +7,7 @@
     ├─ linear(library) + [gelu] + [softmax]            one kernel for each operator
     └─ linear(library) + gelu(library) + softmax(library)    the control: every operator is a library call
 
-In a plan's name, the name of the kernel's template stands before each bracket (:mod:`kgen.compiler.fusion.plan_name`).
+In a plan's name, the name of the kernel's template stands before each bracket (:mod:`kgen.plan_name`).
 
 Operators that follow one another and that templates take form *runs*. A plan cuts each run into kernels. An operator
 that no template takes stays a library call. Some templates do not store the values that a kernel computes on its way.
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Callable, Iterator, Sequence
 
-from kgen.compiler.fusion import plan_name
+from kgen import plan_name
 from kgen.compiler.fusion.template import Template
 from kgen.compiler.graph.graph import Node, NotFusable, OpGraph
 from kgen.compiler.loops.passes import schedule
@@ -32,6 +32,7 @@ from kgen.compiler.operators.facts import is_unnamed, label
 from kgen.compiler.operators.op import LOWERED, Kind
 from kgen.compiler.operators.table import OPS
 from kgen.compiler.rewrites.table import Variant, variants
+from kgen.plan import Plan
 
 ALL_CUTS = 4  # cuts; runs with more possible cuts are cut only in the ways that matter most
 LONG_RUN = 32  # nodes; of a longer run, a few further cuts are tried, spread over it: a loop that forward unrolls repeats itself
@@ -79,7 +80,11 @@ class Kernel:
 
     def label(self, graph: OpGraph) -> str:
         """The kernel as a plan's name has it: its schedule, and its operators in brackets."""
-        return plan_name.of_kernel(self.schedule, [label(graph.node(n)) for n in self.nodes if n not in made_on_the_way(graph)])
+        return plan_name.of_kernel(self.schedule, self.operators(graph))
+
+    def operators(self, graph: OpGraph) -> list[str]:
+        """The operators that a plan's name shows: views and constants are read on the way."""
+        return [label(graph.node(n)) for n in self.nodes if n not in made_on_the_way(graph)]
 
 
 Step = Library | Kernel
@@ -91,13 +96,18 @@ _Programs = dict[tuple[tuple[str, ...], tuple[str, ...], bool], Program | None]
 
 @dataclass(frozen=True)
 class FusionPlan:
-    """One way to run a graph, with a readable name."""
+    """One way to run a graph. ``data`` has the steps that its name shows, as they are stored."""
 
-    name: str
+    data: Plan
     rewrites: tuple[str, ...]
     graph: OpGraph
     steps: tuple[Step, ...]
     _programs: _Programs = field(default_factory=dict, repr=False, compare=False)  # those of all plans of a graph: they share most
+
+    @cached_property
+    def name(self) -> str:
+        """The readable name."""
+        return plan_name.of(self.data)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -159,7 +169,7 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
 
 
 def _plan(variant: Variant, steps: Sequence[Step], programs: _Programs) -> FusionPlan:
-    return FusionPlan(_name(variant, steps), variant.rewrites, variant.graph, tuple(steps), programs)
+    return FusionPlan(_data(variant, steps), variant.rewrites, variant.graph, tuple(steps), programs)
 
 
 def _lowered(graph: OpGraph, known: _Programs, names: tuple[str, ...], outputs: tuple[str, ...], two_passes: bool) -> Program | None:
@@ -685,12 +695,13 @@ def kernel_name(labels: Sequence[str], taken: set[str]) -> str:
     return name
 
 
-def _name(variant: Variant, steps: Sequence[Step]) -> str:
+def _data(variant: Variant, steps: Sequence[Step]) -> Plan:
+    """The steps and rewrites that a plan's name shows."""
     graph = variant.graph
-    parts = []
+    shown: list[tuple[str, list[str]]] = []
     for step in steps:
         if isinstance(step, Kernel):
-            parts.append(step.label(graph))
+            shown.append((step.schedule, step.operators(graph)))
         elif not _is_unnamed(graph, graph.node(step.node)):
-            parts.append(plan_name.of_library(label(graph.node(step.node))))
-    return plan_name.of_plan(parts, variant.shown)
+            shown.append(("", [label(graph.node(step.node))]))
+    return Plan.of_mode(shown, variant.shown)
