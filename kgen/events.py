@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Callable, Mapping
 
 from kgen.candidate import Candidate
+from kgen.plan import Plan
 from kgen.problems.problem import Problem
 from kgen.protocol import Environment, Evaluation, Health, Status, Timing
 from kgen.statistics import Interval, verdict
@@ -109,7 +110,7 @@ class Finals:
 
 @dataclass(frozen=True)
 class Leader:
-    """One row of the table at a sweep's end: a candidate or a baseline (``candidate`` is ``None``).
+    """One row of the table at a sweep's end: a candidate or a baseline (``candidate`` is ``None``, without a plan).
 
     ``median_ms`` and ``speedup`` (over the fastest baseline) come from the same samples. Rows that were timed
     interleaved have an interval. ``tie`` marks candidates within the interval of the best.
@@ -125,6 +126,7 @@ class Leader:
     error_ratio: float | None
     tie: bool
     control: bool
+    plan_data: Plan = Plan()
 
     @property
     def too_busy(self) -> bool:

@@ -8,7 +8,9 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kgen import plan_name
 from kgen.candidate import Candidate
+from kgen.plan import Plan
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, KernelResources, Phase, Status, Timing
 from kgen.store import Database
@@ -24,9 +26,12 @@ def environment(device: str = "a cpu", device_type: str = "cpu") -> Environment:
     return Environment(device_type, device, "avx2", "", "", "g++ 12", "2.13", "3.11", 2, "here")
 
 
+PLAN = Plan.of_mode([("", ["linear"]), ("inner_reduction", ["gelu"])])
+
+
 def candidate(text: str = "x = 1", *, control: bool = False, kernels: int = 1, block: int = 128) -> Candidate:
     return Candidate(
-        text, "linear(library) + inner_reduction[gelu]", {"k0.block": block}, "cpu", kernels, control, rewrites=("fold",)
+        text, plan_name.of(PLAN), {"k0.block": block}, "cpu", kernels, control, rewrites=("fold",), plan_data=PLAN
     )
 
 

@@ -197,6 +197,11 @@ def test_conductor_knows_nothing_of_the_command_line(package: str) -> None:
     assert package not in _loaded_with("kgen.tuning.sweep")
 
 
+def test_names_of_plans_are_read_only_from_what_older_versions_wrote() -> None:
+    reading = {i.importer for i in imports() if i.imported == "kgen.store.named_plans"}
+    assert reading == {"kgen.store.exchange", "kgen.store.migrations.versions.0005_plans"}
+
+
 def _folder(module: str) -> str:
     """The folder of a module. Files of the package's own folder are rooms of their own: they are plain data and words."""
     folder = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any, Mapping, Sequence, TypeVar
 
+from kgen.plan import Plan
 from kgen.protocol import BuildReport, CaseErrors, KernelResources
 
 T = TypeVar("T")
@@ -54,6 +56,12 @@ def errors_from_json(values: Sequence[Mapping[str, Any]]) -> tuple[CaseErrors, .
         _make(CaseErrors, {**value, "case": value["regime"]}, **{name: _number(value[name]) for name in _NUMBERS})
         for value in values
     )
+
+
+@lru_cache(maxsize=1024)
+def plan_from_text(text: str) -> Plan:
+    """A plan from its JSON text; equal texts give one object."""
+    return Plan.from_json(json.loads(text))
 
 
 def build_to_json(build: BuildReport | None) -> dict[str, Any] | None:

@@ -204,6 +204,7 @@ class Database:
                 "constraint_name": rejection.constraint,
                 "reason": rejection.reason,
                 "params": codec.plain(rejection.params),
+                "plan_data": rejection.plan_data.to_json(),
             }
             for rejection in rejections
         ]

@@ -23,11 +23,11 @@ import kgen
 from kgen.errors import InputError
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, Depth, Environment, Phase, Status
-from kgen.store import attempts, codec, imported_values, integrity, models, renamed, rows, selection
+from kgen.store import attempts, codec, imported_values, integrity, models, named_plans, renamed, rows, selection
 from kgen.store.database import Database, insertion
 from kgen.store.selection import Selection
 
-FORMAT = 2  #: version of the lines; a reader refuses a newer one, and renames plans and parameters of version 1
+FORMAT = 3  #: version of the lines; a reader refuses a newer one, and brings rows of an older one to this one
 
 _BATCH = 200  #: rows; written at once
 
@@ -233,8 +233,8 @@ class _Reader:
             _CHECKS.get(table.name, _anything)(read)
         except (ValueError, TypeError, OverflowError) as error:
             raise self._wrong(str(error)) from error
-        if self._format == 1 and table.name in _RENAMED:
-            read = _RENAMED[table.name](read)
+        for version in range(self._format, FORMAT):
+            read = _NEXT[version].get(table.name, dict)(read)
         return _Read(f"{self._path}: line {self.number}", table.name, read)
 
     def _wrong(self, what: str) -> InputError:
@@ -294,6 +294,14 @@ def _check_environment(row: Row) -> None:
         raise ValueError("the environment is not the one that its id names")
 
 
+def _check_candidate(row: Row) -> None:
+    imported_values.check_plan("candidate.plan_data", row["plan_data"], row["plan"])
+
+
+def _check_rejection(row: Row) -> None:
+    imported_values.check_plan("rejection.plan_data", row["plan_data"], row["plan"])
+
+
 def _check_source(row: Row) -> None:
     if hashlib.sha256(row["text"].encode()).hexdigest() != row["candidate_id"]:
         raise ValueError("the source is not the one that its candidate is named by")
@@ -341,8 +349,10 @@ def _check_attempt(row: Row) -> None:
 _CHECKS: Mapping[str, Callable[[Row], None]] = {
     "problem": _check_problem,
     "environment": _check_environment,
+    "candidate": _check_candidate,
     "source": _check_source,
     "sweep": _check_sweep,
+    "rejection": _check_rejection,
     "evaluation": _check_evaluation,
     "trial": _check_trial,
     "timing": _check_timing,
@@ -350,10 +360,10 @@ _CHECKS: Mapping[str, Callable[[Row], None]] = {
 }
 
 
-#: Tables whose rows have other names in format 1, each with the function that renames them.
-_RENAMED: Mapping[str, Callable[[Row], dict[str, Any]]] = {
-    "candidate": renamed.candidate,
-    "rejection": renamed.rejection,
+#: For each older format and table, the function that makes a row of the next format.
+_NEXT: Mapping[int, Mapping[str, Callable[[Row], dict[str, Any]]]] = {
+    1: {"candidate": renamed.candidate, "rejection": renamed.rejection},
+    2: {"candidate": named_plans.candidate, "rejection": named_plans.rejection},
 }
 
 
@@ -449,7 +459,7 @@ _LEARNED: Mapping[str, tuple[tuple[str, ...], Callable[[Any, Any], ColumnElement
         lambda here, there: and_(here.default_mode.is_(False), there.default_mode.is_(True)),
     ),
     "candidate": (
-        ("plan", "device_type", "kernels", "source_lines", "control", "origin", "params", "rewrites"),
+        ("plan", "device_type", "kernels", "source_lines", "control", "origin", "params", "rewrites", "plan_data"),
         lambda here, there: and_(here.origin == "file", there.origin == "sweep"),
     ),
     "evaluation": (

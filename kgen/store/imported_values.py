@@ -8,6 +8,9 @@ from pathlib import PurePosixPath
 from statistics import median
 from typing import Any, Iterable, Mapping
 
+from kgen import plan_name
+from kgen.plan import Plan
+
 #: Texts that keep any character: they are shown only where they are asked for.
 SOURCES = {("problem", "source"), ("source", "text")}
 
@@ -56,6 +59,16 @@ def check_log(where: str, log: Any) -> None:
     path = PurePosixPath(log or "")
     if log and (path.suffix != ".log" or _LOGS not in path.parts[:-1] or ".." in path.parts):
         raise ValueError(f"{where} is {log!r}, which is no log of kgen")
+
+
+def check_plan(where: str, value: Any, name: str) -> None:
+    """Raise ``ValueError`` for a plan that no compiler made, or whose name is another one. No plan has any name."""
+    try:
+        plan = Plan.from_json(value)
+    except ValueError as error:
+        raise ValueError(f"{where} is no plan: {error}") from error
+    if plan != Plan() and plan_name.of(plan) != name:
+        raise ValueError(f"{where} is the plan {plan_name.of(plan)!r}, and the row's is {name!r}")
 
 
 def check_text(where: str, value: Any) -> None:

@@ -136,6 +136,7 @@ class Candidate(Base):
     created_at: Mapped[datetime]
     params: Mapped[dict[str, Any]]
     rewrites: Mapped[list[Any]]
+    plan_data: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
 
 
 class Source(Base):
@@ -158,6 +159,7 @@ class Rejection(Base):
     constraint_name: Mapped[str]
     reason: Mapped[str]
     params: Mapped[dict[str, Any]]
+    plan_data: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
 
 
 class Evaluation(Base):

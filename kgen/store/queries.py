@@ -7,13 +7,14 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Iterable, Iterator, Mapping, Protocol, Sequence, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Text, cast, func, select
 from sqlalchemy.orm import aliased
 
 from kgen.errors import NotFoundError
+from kgen.plan import Plan
 from kgen.problems.problem import Problem, sizes
 from kgen.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing, read_product
-from kgen.store import models, rows
+from kgen.store import codec, models, rows
 from kgen.store.database import Database
 from kgen.store.results import BestRow, CandidateDetail, Failures, Judgement, Known, ProblemRow, Rejections, SweepDetail, SweepRow, Trial
 from kgen.store.selection import EVERY, Selection, state
@@ -82,9 +83,9 @@ def environments_by_id(connection: Connection, ids: Iterable[str]) -> dict[str, 
 def _select_trials() -> Select[Any]:
     trial, candidate = models.Trial, models.Candidate
     described = ("plan", "params", "rewrites", "kernels", "source_lines", "control")
-    columns = (getattr(candidate, name) for name in described)
-    chosen = _is_chosen().label("chosen")
-    query = select(*trial.__table__.columns, models.Sweep.kind, chosen, *columns)
+    columns = [getattr(candidate, name) for name in described]
+    plan_data = cast(candidate.plan_data, Text).label("plan_data")  # many trials share a plan, which is read once
+    query = select(*trial.__table__.columns, models.Sweep.kind, _is_chosen().label("chosen"), *columns, plan_data)
     query = query.join(candidate, candidate.id == trial.candidate_id)
     return query.join(models.Sweep, models.Sweep.id == trial.sweep_id)
 
@@ -108,6 +109,7 @@ def _to_trial(row: Row[Any]) -> Trial:
         candidate=row.candidate_id,
         number=row.number,
         plan=row.plan,
+        plan_data=codec.plan_from_text(row.plan_data),
         params=row.params,
         rewrites=tuple(row.rewrites),
         kernels=row.kernels,
@@ -562,6 +564,7 @@ def candidate(database: Database, candidate_id: str) -> CandidateDetail:
         return CandidateDetail(
             id=row.id,
             plan=row.plan,
+            plan_data=Plan.from_json(row.plan_data),
             params=row.params,
             rewrites=tuple(row.rewrites),
             device_type=row.device_type,

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Mapping
 
 from kgen.candidate import ParamValue
+from kgen.plan import Plan
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, Environment, LibraryProduct, Status, Timing
 from kgen.store.rows import StoredEvaluation
@@ -63,6 +64,7 @@ class Trial:
     candidate: str
     number: int
     plan: str
+    plan_data: Plan
     params: Mapping[str, ParamValue]
     rewrites: tuple[str, ...]
     kernels: int
@@ -239,6 +241,7 @@ class CandidateDetail:
 
     id: str
     plan: str
+    plan_data: Plan
     params: Mapping[str, ParamValue]
     rewrites: tuple[str, ...]
     device_type: str

@@ -67,6 +67,7 @@ def from_candidate(candidate: Candidate) -> dict[str, Any]:
         "created_at": now(),
         "params": codec.plain(candidate.params),
         "rewrites": list(candidate.rewrites),
+        "plan_data": candidate.plan_data.to_json(),
     }
 
 

@@ -17,6 +17,7 @@ from typing import Any, Iterable, Mapping, Sequence
 from sqlalchemy import Connection, select
 
 from kgen.candidate import SHORT
+from kgen.plan import Plan
 from kgen.problems.problem_set import Member
 from kgen.protocol import Accuracy, Depth, Timing
 from kgen.statistics import Interval, ratio_interval
@@ -78,6 +79,7 @@ class Score:
     error_ratio: float | None = None
     accuracy: str | None = None
     plan: str | None = None
+    plan_data: Plan = Plan()
     reason: str | None = None
     sweep: str | None = None
 
@@ -245,6 +247,7 @@ def _proven(subject: _Subject, best: BestRow, trial: Trial, over_eager: Interval
         error_ratio=trial.error_ratio,
         accuracy=str(best.accuracy),
         plan=trial.plan,
+        plan_data=trial.plan_data,
         sweep=trial.sweep,
     )
 
@@ -319,6 +322,7 @@ def _control(
         error_ratio=control.error_ratio,
         accuracy=str(best.accuracy),
         plan=control.plan,
+        plan_data=control.plan_data,
         reason=reason,
         sweep=control.sweep,
     )

@@ -588,6 +588,7 @@ def _leader(right: _Right, ms: float, speedup: float | None, interval: Interval 
         error_ratio=right.evaluation.error_ratio,
         tie=tie,
         control=candidate.control,
+        plan_data=candidate.plan_data,
     )
 
 

@@ -161,7 +161,17 @@ def test_file_from_outside_is_described_by_the_sweep_that_rendered_it(
 ) -> None:
     Filled(other).judge(Candidate(WINNER.source, "outside", {}, "cpu", origin=Trust.FOREIGN))
     bring(other, write(lines(full.database)))
-    assert queries.candidate(other, WINNER.id).plan == WINNER.plan
+    found = queries.candidate(other, WINNER.id)
+    assert (found.plan, found.plan_data) == (WINNER.plan, WINNER.plan_data)
+
+
+def test_candidates_and_rejections_go_out_with_their_plans_as_json(full: Filled) -> None:
+    rejection = Rejection(WINNER.plan, {"k0.block": 8192}, "threads", "too many", WINNER.plan_data)
+    full.database.add_rejections(full.sweep, [rejection])
+    items = [json.loads(line) for line in lines(full.database)[1:-1]]
+    stored = [(item["table"], item["row"]["plan_data"]) for item in items if item["row"].get("plan") == WINNER.plan]
+    assert sorted(table for table, _ in stored) == ["candidate", "candidate", "rejection"]
+    assert all(plan == WINNER.plan_data.to_json() for _, plan in stored)
 
 
 def test_files_of_a_folder_are_the_histories_in_it(tmp_path: Path, write: Callable[..., Path]) -> None:
@@ -211,6 +221,9 @@ DAMAGES: dict[str, tuple[str, Callable[[str], str], str]] = {
     "another source": ("source", lambda line: changed(line, text="import os"), "not the one that its candidate"),
     "another problem": ("problem", lambda line: changed(line, source="import os"), "not the one that its id names"),
     "another machine": ("environment", lambda line: changed(line, torch="1.0"), "not the one that its id names"),
+    "list for a plan": ("candidate", lambda line: changed(line, plan_data=[]), "plan_data is dict, not"),
+    "half a plan": ("candidate", lambda line: changed(line, plan_data={"steps": []}), "plan_data is no plan: the plan is"),
+    "another name": ("candidate", lambda line: changed(line, plan="linear[library]"), "plan_data is the plan 'linear.library."),
     "no samples": ("timing", lambda line: changed(line, bursts=[["x"]]), "could not convert"),
     "nothing that it names": ("trial", lambda line: changed(line, sweep_id="0" * 16), "does not fit the others"),
     "another beginning": ("", lambda line: "{}", "is not the beginning of a history"),

@@ -1,8 +1,9 @@
-"""A history of commit e249efd, whose plans and parameters had other names: migrated, imported, and swept on from.
+"""Histories of earlier commits, which stored plans by their names alone: migrated, imported, and swept on from.
 
-``older/history_1.jsonl.gz`` was exported by that commit. It has two finished sweeps of
-``linear_batchnorm_scale_softmax`` in train mode, one on a CPU and one for sm_90, with two rendered candidates each and
-one rejection of each constraint.
+``older/history_1.jsonl.gz`` was exported by commit e249efd, whose plans and parameters had other names. It has two
+finished sweeps of ``linear_batchnorm_scale_softmax`` in train mode, one on a CPU and one for sm_90, with two rendered
+candidates each and one rejection of each constraint. ``older/history_2.jsonl.gz`` was exported by commit 78cb742. It has
+the same in both modes, with the control as a third candidate, and a file that ``kgen eval`` judged.
 """
 
 from __future__ import annotations
@@ -20,16 +21,23 @@ from models import NAMES, design, reference
 from samples import Filled, environment
 from sqlalchemy import insert
 
+from kgen import plan_name
 from kgen.candidate import Rejection
 from kgen.devices.hardware import Hardware, cpu, for_arch
+from kgen.plan import Plan
+from kgen.protocol import Status
 from kgen.store import Database, connections, exchange, models, queries, renamed, schema
 from kgen.store.results import Trial
 from kgen.store.selection import EVERY
 from kgen.tuning.sweep import promising
+from kgen.views import chain, text
 
-HISTORY = Path(__file__).parent / "older" / "history_1.jsonl.gz"
+OLDER = Path(__file__).parent / "older"
 
-#: The plans of the candidates by the kind of device, in the order of their times.
+#: The revision of the database that each history was exported from.
+REVISIONS = {"history_1": "0002", "history_2": "0004"}
+
+#: The plans of the first history's candidates by the kind of device, in the order of their times.
 PLANS = {
     "cpu": (
         "linear(library) + outer_reduction[moments] + inner_reduction[normalise, mul, softmax]",
@@ -48,46 +56,60 @@ DEVICES: dict[str, Hardware] = {
 }
 
 
-def rows() -> Iterator[tuple[str, dict[str, Any]]]:
+def rows(history: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of the history, each with the name of its table."""
-    for line in gzip.decompress(HISTORY.read_bytes()).decode().splitlines()[1:-1]:
+    for line in gzip.decompress((OLDER / f"{history}.jsonl.gz").read_bytes()).decode().splitlines()[1:-1]:
         item = json.loads(line)
         yield item["table"], item["row"]
 
 
-def fill(url: str) -> None:
+def fill(url: str, history: str) -> None:
     """Make the database of that commit."""
     older = connections.Connections(url)
-    schema.migrate(older, "0002")
+    schema.migrate(older, REVISIONS[history])
     tables = models.Base.metadata.tables
     with older.write() as connection:
-        for name, row in rows():
+        for name, row in rows(history):
             times = {column: datetime.fromisoformat(row[column]) for column in row if column.endswith("_at") and row[column]}
             connection.execute(insert(tables[name]), row | times)
     older.close()
 
 
-def import_history(url: str, folder: Path) -> None:
+def import_history(url: str, history: str, folder: Path) -> None:
     """Import the history into an empty database."""
     file = folder / "history.jsonl"
-    file.write_bytes(gzip.decompress(HISTORY.read_bytes()))
+    file.write_bytes(gzip.decompress((OLDER / f"{history}.jsonl.gz").read_bytes()))
     with Database.open(url) as database:
         exchange.bring_in(database, [file])
 
 
+def opened(how: str, history: str, url: str, folder: Path) -> Database:
+    """The history in a database of today."""
+    if how == "migrated":
+        fill(url, history)
+    else:
+        import_history(url, history, folder)
+    return Database.open(url)
+
+
 @pytest.fixture(params=["migrated", "imported"])
 def database(request: pytest.FixtureRequest, empty_url: str, tmp_path: Path) -> Iterator[Database]:
-    if request.param == "migrated":
-        fill(empty_url)
-    else:
-        import_history(empty_url, tmp_path)
-    with Database.open(empty_url) as opened:
-        yield opened
+    """The first history."""
+    with opened(request.param, "history_1", empty_url, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(params=["migrated", "imported"])
+def second(request: pytest.FixtureRequest, empty_url: str, tmp_path: Path) -> Iterator[Database]:
+    """The second history."""
+    with opened(request.param, "history_2", empty_url, tmp_path) as found:
+        yield found
 
 
 def trials(database: Database, device: str) -> list[Trial]:
     """The candidates of the sweep on this kind of device."""
-    (row,) = [row for row in queries.sweeps(database) if row.environment.device_type == device]
+    found = [row for row in queries.sweeps(database) if row.environment.device_type == device and row.kind == "sweep" and row.tried]
+    (row,) = found
     return list(queries.sweep(database, row.id).leaders)
 
 
@@ -103,7 +125,7 @@ def test_parameters_have_their_names_of_today(database: Database) -> None:
 
 
 def test_sources_keep_the_text_that_was_measured(database: Database) -> None:
-    for table, row in rows():
+    for table, row in rows("history_1"):
         if table == "source":
             assert queries.source(database, row["candidate_id"]) == row["text"]
 
@@ -123,7 +145,7 @@ def test_warm_start_takes_the_results_over(database: Database, device: str) -> N
 def test_rejections_that_are_found_again_are_there_once(database: Database) -> None:
     for row in queries.sweeps(database):
         before = _rejections(database, row.id)
-        again = [Rejection(r["plan"], r["params"], r["constraint_name"], r["reason"]) for r in before]
+        again = [Rejection(r["plan"], r["params"], r["constraint_name"], r["reason"], Plan.from_json(r["plan_data"])) for r in before]
         database.add_rejections(row.id, again)
         assert _rejections(database, row.id) == before != []
 
@@ -141,6 +163,99 @@ def test_history_of_today_is_imported_as_it_is(database: Database, tmp_path: Pat
     with Database.open(str(tmp_path / "other.db")) as other:
         exchange.bring_in(other, [file])
         assert all(trials(other, device) == trials(database, device) for device in PLANS)
+
+
+NORMALISED = ("inner_reduction", ["normalise", "mul", "softmax"])
+FOLDED = ["batchnorm_to_affine", "merge_affine", "fold_batchnorm_into_linear"]
+CONTROL = Plan.of_mode([("", [name]) for name in ("linear", "batch_norm", "mul", "softmax")])
+
+
+def both_modes(train: Plan, evaluated: Plan) -> Plan:
+    return Plan.of_modes([("train", train), ("eval", evaluated)])
+
+
+#: The plans of the second history's candidates by the kind of device, the fastest first, and how a table shows them.
+SECOND = {
+    "cpu": {
+        both_modes(
+            Plan.of_mode([("contraction", ["linear"]), ("outer_reduction", ["moments"]), NORMALISED]),
+            Plan.of_mode([("contraction", ["linear"]), ("inner_reduction", ["softmax"])], FOLDED),
+        ): "train: 3 kernels / eval: 2 kernels",
+        both_modes(
+            Plan.of_mode([("contraction", ["linear"]), ("outer_reduction", ["moments"]), NORMALISED]),
+            Plan.of_mode([("", ["linear"]), ("inner_reduction", ["softmax"])], FOLDED),
+        ): "train: 3 kernels / eval: 1 kernel, 1 library call",
+        both_modes(CONTROL, CONTROL): "train: 4 library calls / eval: 4 library calls",
+    },
+    "cuda": {
+        both_modes(
+            Plan.of_mode([("contraction", ["linear", "moments"]), NORMALISED]),
+            Plan.of_mode([("contraction", ["linear"]), ("inner_reduction", ["softmax"])], FOLDED),
+        ): "train: 2 kernels / eval: 2 kernels",
+        both_modes(
+            Plan.of_mode([("contraction", ["linear", "moments"]), NORMALISED]),
+            Plan.of_mode([("", ["linear"]), ("inner_reduction", ["softmax"])], FOLDED),
+        ): "train: 2 kernels / eval: 1 kernel, 1 library call",
+        both_modes(CONTROL, CONTROL): "train: 4 library calls / eval: 4 library calls",
+    },
+}
+
+
+@pytest.mark.parametrize("device", SECOND)
+def test_plans_of_both_modes_become_data(second: Database, device: str) -> None:
+    found = trials(second, device)
+    assert [trial.plan_data for trial in found] == list(SECOND[device])
+    assert [queries.candidate(second, trial.candidate).plan_data for trial in found] == list(SECOND[device])
+
+
+@pytest.mark.parametrize("device", SECOND)
+def test_plans_are_shown_as_they_were(second: Database, device: str) -> None:
+    assert [text.plan(trial.plan, trial.plan_data) for trial in trials(second, device)] == list(SECOND[device].values())
+
+
+def test_chain_is_drawn_as_it_was(second: Database) -> None:
+    trial = trials(second, "cpu")[1]
+    drawn = [(link.operator, link.bracket, link.runs.partition(":")[0]) for link in chain.links(trial.plan_data, trial.params)]
+    assert drawn == [
+        ("linear", "─", "train.k0 contraction"),
+        ("moments", "─", "train.k1 outer_reduction"),
+        ("normalise", "┐", "train.k2 inner_reduction"),
+        ("mul", "│", ""),
+        ("softmax", "┘", ""),
+        ("linear", "", "library in eval mode"),
+        ("softmax", "─", "eval.k0 inner_reduction"),
+    ]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_warm_start_takes_results_of_both_modes_over(second: Database, device: str) -> None:
+    loaded = reference(NAMES[1], "both")
+    of = design(loaded, DEVICES[device])
+    known = {trial.plan: dict(trial.params) for trial in trials(second, device)}
+    filled = Filled(second, loaded.problem, environment(f"a {device}", device), device=device)
+    found = [of.candidate(point) for point in promising(second, filled.sweep, of, 5)]
+    assert {c.plan: dict(c.params) for c in found} == known and len(known) == 3
+    assert {c.plan_data for c in found} == set(SECOND[device])
+
+
+def test_rejections_have_their_plans(second: Database) -> None:
+    for row in queries.sweeps(second):
+        for rejected in _rejections(second, row.id):
+            assert plan_name.of(Plan.from_json(rejected["plan_data"])) == rejected["plan"]
+
+
+def test_file_from_outside_gets_no_plan(second: Database) -> None:
+    (row,) = [row for row in queries.sweeps(second) if row.kind == "eval"]
+    (trial,) = queries.of_status(second, row.id, Status.OK)
+    assert (trial.plan, trial.plan_data) == ("outside", Plan())
+
+
+def test_migrated_and_imported_history_are_the_same(tmp_path: Path) -> None:
+    lines = []
+    for how in ("migrated", "imported"):
+        with opened(how, "history_2", f"sqlite:///{tmp_path}/{how}.db", tmp_path) as found:
+            lines.append(list(exchange.export(found, among=EVERY))[1:])
+    assert lines[0] == lines[1]
 
 
 @pytest.mark.parametrize(
