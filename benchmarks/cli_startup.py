@@ -20,12 +20,15 @@ from pathlib import Path
 
 from _record import ROOT, record
 
+from kgen import plan_name
 from kgen.candidate import Candidate
+from kgen.plan import Plan
 from kgen.problems.problem import read_problem
 from kgen.protocol import Accuracy, Depth, Environment, Evaluation, Status, Timing
 from kgen.store import Database
 
 SWEEPS, CANDIDATES = 10, 40  # sweeps of the database, and candidates of each sweep
+PLAN = Plan.of_mode([("", ["linear"]), ("inner_reduction", ["gelu"])])
 
 #: Each command with the imports that it needs.
 SUBJECTS = [
@@ -54,7 +57,8 @@ def fill(db: Path) -> None:
             )
             for block in range(CANDIDATES):
                 source = f"# {number} {block}\n" * 200
-                candidate = Candidate(source, "linear(library) + inner_reduction[gelu]", {"k0.block": block}, "cpu", kernels=1)
+                params = {"k0.block": block}
+                candidate = Candidate(source, plan_name.of(PLAN), params, "cpu", kernels=1, plan_data=PLAN)
                 timing = Timing(candidate.id, Depth.SCREEN, "session", ((1.0,) * 20,) * 5)
                 evaluation = Evaluation(candidate.id, Status.OK, "", Accuracy.FP32, timing=timing)
                 database.add_evaluation(

@@ -72,7 +72,8 @@ def rows_of(database: Database, sweep: str, most: int) -> list[dict]:
     problem = queries.problem(database, detail.row.problem.id)
     plans = plans_of(problem)
     # Only plans whose single library call is the matmul: the bytes of library calls are not counted.
-    trials = [t for t in detail.leaders if t.status == "ok" and t.plan in plans and t.plan.count("(library)") == 1]
+    right = [trial for trial in detail.leaders if trial.status == "ok" and trial.plan in plans]
+    trials = [trial for trial in right if sum(not step.schedule for step in trial.plan_data.steps) == 1]
     (linear,) = [n for n in next(iter(plans.values())).graph.nodes if n.op == "linear"]
     given = torch.randn(linear.type.shape, device="cuda") * 0.3
     product = given.clone()

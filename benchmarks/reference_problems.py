@@ -98,7 +98,7 @@ def table() -> list[dict[str, Cell]]:
 def _row(row: SweepRow, prepare_ms: float | None, float32: Mapping[str, float]) -> dict[str, Cell]:
     """The winner of one sweep with its baselines. ``float32`` has the problem's baselines in the class fp32."""
     best, basis = row.best, Basis.read(row.arguments.get("roofline"))
-    own = arithmetic("cuda", best.plan, best.params, row.accuracy)
+    own = arithmetic("cuda", best.plan_data, best.params, row.accuracy)
     reached = roofline.of(basis, best.median_ms, own)
     eager, plain = best.baselines.get("eager"), float32.get("eager")
     theirs = roofline.of(basis, eager, Arithmetic.of_library(row.accuracy)) if eager else None

@@ -26,7 +26,9 @@ from typing import Any
 from _record import ROOT, Cell, record
 from sqlalchemy import func, insert, select, update
 
+from kgen import plan_name
 from kgen.candidate import Candidate, Rejection
+from kgen.plan import Plan
 from kgen.problems.problem import Problem, read_problem
 from kgen.protocol import BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, KernelResources, Status, Timing
 from kgen.report import page, sections
@@ -40,6 +42,10 @@ DISTRIBUTIONS = 20  # error rows of each evaluation
 SOURCE_LINES = 150
 BURSTS, SAMPLES = 8, 20  # sample blocks of a screening, and samples of each; finals have four times the blocks
 
+PLANS = (
+    Plan.of_mode([("", ["linear"]), ("inner_reduction", ["gelu", "softmax"])]),
+    Plan.of_mode([("", ["linear"]), ("pointwise", ["gelu"]), ("inner_reduction", ["softmax"])]),
+)
 FAILURES = (Status.WRONG_VALUES, Status.BUILD_ERROR, Status.CRASHED)
 
 #: Limits in seconds: of a query, of a whole process, and of the report of one problem.
@@ -143,7 +149,7 @@ def add_sweep(
         connection.execute(insert(models.Timing), [{**row, "evaluation_id": None} for row in finals])
         connection.execute(insert(models.Trial), trials)
         connection.execute(update(models.Sweep).where(models.Sweep.id == sweep).values(ended))
-    database.add_rejections(sweep, [Rejection("a plan", {"k0.block": n}, f"limit {n % 5}", "why") for n in range(REJECTED)])
+    database.add_rejections(sweep, [Rejection(plan_name.of(PLANS[0]), {"k0.block": n}, f"limit {n % 5}", "why", PLANS[0]) for n in range(REJECTED)])
 
 
 def made_up_candidate(sweep: int, place: int) -> Candidate:
@@ -154,8 +160,8 @@ def made_up_candidate(sweep: int, place: int) -> Candidate:
         "k0.rows": place // 24,
     }
     source = f"# candidate {place} of sweep {sweep}\n" + "    value = value * scale + shift  # as in real ones\n" * SOURCE_LINES
-    plan = ("linear(library) + inner_reduction[gelu, softmax]", "linear(library) + pointwise[gelu] + inner_reduction[softmax]")[place % 2]
-    return Candidate(source, plan, params, "cpu", kernels=1 + place % 2)
+    plan = PLANS[place % 2]
+    return Candidate(source, plan_name.of(plan), params, "cpu", kernels=1 + place % 2, plan_data=plan)
 
 
 def made_up_evaluation(status: Status) -> Evaluation:

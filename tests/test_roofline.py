@@ -11,6 +11,7 @@ from running import Ended, Home
 from kgen.codegen.registry import arithmetic
 from kgen.devices.hardware import Ceilings, cpu
 from kgen.devices.roofline import Arithmetic, Basis, Work, of
+from kgen.plan import Plan
 from kgen.protocol import Accuracy
 
 H200 = Ceilings(4230.0, 51.0, 413.0, 774.0)
@@ -56,17 +57,21 @@ def test_buffers_that_change_are_moved_twice() -> None:
     assert work(*norm, mode="train").nbytes == 4 * 6 * 12 * 2 + 4 * 12 * 4 + 8 + changed
 
 
+OWN, GELU, LIBRARY = ("contraction", ["linear"]), ("pointwise", ["gelu"]), ("", ["linear"])
+CONTROL = Plan.of_mode([LIBRARY])
+
+
 @pytest.mark.parametrize(
     ("plan", "params", "accuracy", "expected"),
     [
-        ("contraction[linear] + pointwise[gelu]", {"k0.products": 3, "k1.block": 256}, Accuracy.FP32, Arithmetic("float16", 3)),
-        ("train: contraction[linear] / eval: linear(library)", {"train.k0.products": 1}, Accuracy.TF32, Arithmetic("float16")),
-        ("linear(library) + pointwise[gelu]", {"k0.block": 256}, Accuracy.FP32, Arithmetic("float32")),
-        ("linear(library)", {}, Accuracy.TF32, Arithmetic("tf32")),
-        ("somebodys_file", {}, Accuracy.FP32, Arithmetic("float32")),
+        (Plan.of_mode([OWN, GELU]), {"k0.products": 3, "k1.block": 256}, Accuracy.FP32, Arithmetic("float16", 3)),
+        (Plan.of_modes([("train", Plan.of_mode([OWN])), ("eval", CONTROL)]), {"train.k0.products": 1}, Accuracy.TF32, Arithmetic("float16")),
+        (Plan.of_mode([LIBRARY, GELU]), {"k0.block": 256}, Accuracy.FP32, Arithmetic("float32")),
+        (CONTROL, {}, Accuracy.TF32, Arithmetic("tf32")),
+        (Plan(), {}, Accuracy.FP32, Arithmetic("float32")),
     ],
 )  # fmt: skip
-def test_arithmetic_is_that_of_the_contractions(plan: str, params: dict, accuracy: Accuracy, expected: Arithmetic) -> None:
+def test_arithmetic_is_that_of_the_contractions(plan: Plan, params: dict, accuracy: Accuracy, expected: Arithmetic) -> None:
     assert arithmetic("cuda", plan, params, accuracy) == expected
 
 

@@ -10,8 +10,8 @@ from typing import Mapping
 from kgen import plugins
 from kgen.candidate import Params
 from kgen.codegen.template import Task, Template
-from kgen.compiler.fusion import plan_name
 from kgen.devices.roofline import Arithmetic
+from kgen.plan import Plan
 from kgen.protocol import Accuracy
 
 
@@ -39,13 +39,13 @@ def template_for(task: Task) -> Template:
     return templates(task.hardware.device_type)[task.kernel.schedule]
 
 
-def arithmetic(device_type: str, plan: str, params: Params, accuracy: Accuracy) -> Arithmetic:
-    """How a candidate's contractions are multiplied, by its plan's name and its parameters.
+def arithmetic(device_type: str, plan: Plan, params: Params, accuracy: Accuracy) -> Arithmetic:
+    """How a candidate's contractions are multiplied, by its plan and its parameters.
 
     That of its own kernels where one has a contraction, else the library's for the accuracy class. Of several, the one
     with the most products.
     """
     known = templates(device_type)
-    kernels = [(known.get(step.schedule), step.own(params)) for step in plan_name.read(plan)]
+    kernels = [(known.get(step.schedule), step.own(params)) for step in plan.steps]
     found = [a for template, own in kernels if template for a in [template.arithmetic(own)] if a]
     return max(found, key=lambda a: a.products, default=Arithmetic.of_library(accuracy))

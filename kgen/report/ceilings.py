@@ -102,7 +102,7 @@ def _memory(intensity: float, copy: float) -> Roof:
 def arithmetic_of(section: Section, trial: Trial) -> Arithmetic:
     """How a candidate's contractions are multiplied."""
     best = section.best
-    return arithmetic(best.environment.device_type, trial.plan, trial.params, best.accuracy)
+    return arithmetic(best.environment.device_type, trial.plan_data, trial.params, best.accuracy)
 
 
 def _peaks(section: Section, of: Basis) -> Iterable[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""A fusion plan drawn from its name: one line for each operator, with the kernels marked beside them.
+"""A fusion plan drawn: one line for each operator, with the kernels marked beside them.
 
     linear    library
     gelu    ┐ k0 SCHEDULE: block=256 reduction=warp_shuffle
@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Iterator, Mapping
 
 from kgen.candidate import ParamValue
-from kgen.compiler.fusion import plan_name
-from kgen.compiler.fusion.plan_name import NamedStep
+from kgen.plan import Plan, PlanStep
 from kgen.views import text
 
 LIBRARY = "library"
@@ -26,12 +25,12 @@ class Link:
     runs: str
 
 
-def links(plan: str, params: Mapping[str, ParamValue]) -> list[Link]:
-    """The chain of a plan's name, with the parameters of each kernel; of a plan for both modes, train first."""
-    return [link for step in plan_name.read(plan) for link in _links(step, params)]
+def links(plan: Plan, params: Mapping[str, ParamValue]) -> list[Link]:
+    """The chain of a plan, with the parameters of each kernel; of a plan for both modes, train first."""
+    return [link for step in plan.steps for link in _links(step, params)]
 
 
-def _links(step: NamedStep, params: Mapping[str, ParamValue]) -> Iterator[Link]:
+def _links(step: PlanStep, params: Mapping[str, ParamValue]) -> Iterator[Link]:
     if not step.schedule:
         yield Link(step.operators[0], "", LIBRARY + (f" in {step.mode} mode" if step.mode else ""))
         return

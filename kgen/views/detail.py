@@ -48,7 +48,7 @@ def _kind(detail: CandidateDetail) -> str:
 
 def _chain(detail: CandidateDetail) -> Table:
     drawn = Table.grid(padding=(0, 1))
-    for link in chain.links(detail.plan, detail.params):
+    for link in chain.links(detail.plan_data, detail.params):
         drawn.add_row(link.operator, link.bracket, link.runs)
     return drawn
 

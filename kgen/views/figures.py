@@ -13,4 +13,4 @@ def achieved(detail: CandidateDetail, trial: Trial, accuracy: Accuracy) -> Roofl
     basis = Basis.read(detail.rooflines.get(trial.sweep))
     if basis is None or trial.median_ms is None:
         return None
-    return of(basis, trial.median_ms, arithmetic(detail.device_type, trial.plan, trial.params, accuracy))
+    return of(basis, trial.median_ms, arithmetic(detail.device_type, trial.plan_data, trial.params, accuracy))

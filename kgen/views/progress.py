@@ -108,7 +108,7 @@ class Tally:
         parts += self._failed(kinds)
         if self.best and (speedup := self.best.speedup):
             figures = text.speedup(speedup.mid, *((speedup.low, speedup.high) if interval else ()))
-            named = f", {text.plan(self.best.candidate.plan)}" if plan else ""
+            named = f", {text.plan(self.best.candidate.plan, self.best.candidate.plan_data)}" if plan else ""
             parts.append(f"best {figures}, {text.milliseconds(self.best.median_ms)}{named}")
         parts += [f"{text.duration(self.seconds_left)} left"] if self.seconds_left else []
         return "  ".join(parts)

@@ -29,7 +29,7 @@ def show(console: Console, scores: Sequence[Score], total: Summary) -> None:
             _figures(score.over_eager),
             text.error_ratio(score.error_ratio),
             score.accuracy or text.MISSING,
-            text.plan(score.plan) if score.plan and (score.speedup or not score.reason) else score.reason or text.MISSING,
+            text.plan(score.plan, score.plan_data) if score.plan and (score.speedup or not score.reason) else score.reason or text.MISSING,
         )
     console.print(table)
     _reasons(console, scores)

@@ -71,7 +71,7 @@ def bests(console: Console, rows: Sequence[BestRow]) -> None:
         figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
         worth = "" if row.beats_baseline else " (screened)" if not trial.final else _not_faster(trial)
         error = text.error_ratio(trial.error_ratio)
-        table.add_row(*start, text.short(trial.candidate), _ms(trial.median_ms), figures + worth, error, text.plan(trial.plan))
+        table.add_row(*start, text.short(trial.candidate), _ms(trial.median_ms), figures + worth, error, text.plan(trial.plan, trial.plan_data))
     console.print(table)
 
 
@@ -146,7 +146,7 @@ def _effects(console: Console, plans: Sequence[Plan]) -> None:
         for place, parameter in enumerate(item for item in plan.parameters if item.share >= _TELLING):
             groups = sorted(parameter.groups, key=lambda group: -group.middle)
             values = ", ".join(f"{group.name}: {text.speedup(group.middle)} of {group.count}" for group in groups)
-            whose = ("", "") if place else (text.plan(plan.whole.name, _SHORT), str(plan.whole.count))
+            whose = ("", "") if place else (text.plan(plan.whole.name, plan.whole.best.plan_data, _SHORT), str(plan.whole.count))
             table.add_row(*whose, parameter.name, f"{parameter.share:.0%}", values)
     if table.row_count:
         console.print(table)
@@ -189,7 +189,7 @@ def leaders(trials: Iterable[Trial]) -> Table:
             text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high),
             marks,
             text.error_ratio(trial.error_ratio),
-            text.plan(trial.plan, _SHORT),
+            text.plan(trial.plan, trial.plan_data, _SHORT),
             text.params(trial.params, _SHORT),
         )
     return table
@@ -216,7 +216,7 @@ def _finalists(finished: Finished) -> Table:
         figures = text.speedup(row.speedup, row.speedup_low, row.speedup_high)
         marks = "baseline" if row.candidate is None else _leader_marks(row, row.candidate == finished.best)
         error = text.error_ratio(row.error_ratio)
-        table.add_row(text.short(row.candidate), _ms(row.median_ms), figures, marks, error, text.plan(row.name))
+        table.add_row(text.short(row.candidate), _ms(row.median_ms), figures, marks, error, text.plan(row.name, row.plan_data))
     return table
 
 
@@ -235,7 +235,7 @@ def trials(console: Console, found: Sequence[Trial], reasons: Mapping[str, str])
         figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
         marks = _marks(("final", trial.final), (_BUSY, trial.too_busy))
         what = (text.short(trial.candidate), str(trial.status), _ms(trial.median_ms), figures, marks)
-        table.add_row(str(trial.number), *what, text.plan(trial.plan, _SHORT), text.params(trial.params, _SHORT), reasons[trial.candidate])
+        table.add_row(str(trial.number), *what, text.plan(trial.plan, trial.plan_data, _SHORT), text.params(trial.params, _SHORT), reasons[trial.candidate])
     console.print(table)
 
 

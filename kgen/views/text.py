@@ -6,9 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from kgen.candidate import COUNTABLE, SHORT, ParamValue
-from kgen.compiler.fusion import plan_name
-from kgen.compiler.fusion.plan_name import NamedStep
 from kgen.devices.kinds import HOST
+from kgen.plan import Plan, PlanStep
 from kgen.protocol import Environment
 
 if TYPE_CHECKING:
@@ -86,19 +85,18 @@ def params(values: Mapping[str, ParamValue], most: int | None = None) -> str:
     return found if most is None or len(found) <= most else f"{len(values)} parameters"
 
 
-def plan(name: str, most: int = 0) -> str:
+def plan(name: str, data: Plan, most: int = 0) -> str:
     """A plan as a count: ``2 kernels, 1 library call``, for each mode. Names of up to ``most`` characters are whole.
 
     `kgen show` has a plan whole.
     """
-    steps = plan_name.read(name)
-    if len(name) <= most or not steps:
+    if len(name) <= most or not data.steps:
         return cut(name, max(most, _NAME))
-    modes = {step.mode: [other for other in steps if other.mode == step.mode] for step in steps}
+    modes = {step.mode: [other for other in data.steps if other.mode == step.mode] for step in data.steps}
     return " / ".join(f"{mode}: {_counted(own)}" if mode else _counted(own) for mode, own in modes.items())
 
 
-def _counted(steps: Sequence[NamedStep]) -> str:
+def _counted(steps: Sequence[PlanStep]) -> str:
     """The numbers of kernels and of library calls."""
     kernels = sum(bool(step.schedule) for step in steps)
     found = {"kernel": kernels, "library call": len(steps) - kernels}

@@ -6,11 +6,17 @@ from dataclasses import dataclass, replace
 
 from samples import Filled, evaluation, make_final, timing
 
+from kgen import plan_name
 from kgen.candidate import Candidate, ParamValue, Rejection
+from kgen.plan import Plan
 from kgen.protocol import Depth, Status
 
-FUSED = "linear(library) + inner_reduction[gelu, softmax]"
-APART = "linear(library) + pointwise[gelu] + inner_reduction[softmax]"
+_PLANS = (
+    Plan.of_mode([("", ["linear"]), ("inner_reduction", ["gelu", "softmax"])]),
+    Plan.of_mode([("", ["linear"]), ("pointwise", ["gelu"]), ("inner_reduction", ["softmax"])]),
+)
+BY_NAME = {plan_name.of(plan): plan for plan in _PLANS}
+FUSED, APART = BY_NAME
 ROOFLINE = {
     "flops": 2e9,
     "nbytes": 1e7,
@@ -49,7 +55,8 @@ class History(Filled):
     ) -> Candidate:
         """Judge a candidate; its errors are ``error`` times PyTorch's."""
         named = {f"k0.{name}": value for name, value in params.items()}
-        of = Candidate(text or f"# {plan} {named} {speedup} {self.accuracy}", plan, named, "cpu", 1)
+        source = text or f"# {plan} {named} {speedup} {self.accuracy}"
+        of = Candidate(source, plan, named, "cpu", 1, plan_data=BY_NAME.get(plan, Plan()))
         judged = evaluation(of, status, self.accuracy, reason)
         figures = tuple(replace(item, rms=error * (item.eager_rms or 0.0)) for item in judged.errors)
         self.database.add_evaluation(
@@ -90,5 +97,6 @@ def fill(history: History) -> None:
     history.make_final(history.add(0.9, APART, block=256, text="third"), 0.85, 0.9, 0.95)
     history.add_baselines(3.0)
     history.add_baselines(3.0, Depth.FINAL)
-    history.database.add_rejections(history.sweep, [Rejection(FUSED, {"k0.vec": 8}, "aligned", "rows are too short")])
+    ruled_out = Rejection(FUSED, {"k0.vec": 8}, "aligned", "rows are too short", BY_NAME[FUSED])
+    history.database.add_rejections(history.sweep, [ruled_out])
     history.database.finish_sweep(history.sweep, "finished", 12.0, best.id)

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 from samples import candidate, environment, evaluation
 
-from kgen import events
+from kgen import events, plan_name
+from kgen.plan import Plan
 from kgen.protocol import Status
 from kgen.statistics import Interval
 from kgen.views import plain, progress
@@ -67,7 +68,8 @@ def test_line_has_built_right_failed_by_kind_and_the_best_with_its_interval() ->
 
 
 def test_line_has_at_most_100_columns_and_counts_kernels_of_a_long_plan() -> None:
-    long = replace(candidate(), plan=" + ".join(["row[gelu, softmax]"] * 90 + ["linear(library)"]))
+    plan = Plan.of_mode([("row", ["gelu", "softmax"])] * 90 + [("", ["linear"])])
+    long = replace(candidate(), plan=plan_name.of(plan), plan_data=plan)
     console = Console(file=StringIO(), width=400)
     with progress.Live(console) as live:
         for event in (started(), events.Built("a", True, False, 0.7), replace(judged(), candidate=long)):
