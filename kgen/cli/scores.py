@@ -43,7 +43,7 @@ def scores(
     \b
     With --json the object has
       problems  problem, verdict, ms, speedup (over the fastest baseline), speedup_low, speedup_high, over_eager,
-                baselines (name to ms), error_ratio, accuracy, plan, reason
+                baselines (name to ms), error_ratio, accuracy, plan, steps, reason
       summary   problems, right, fast_1, geomean, geomean_over_eager
     """
     from kgen.protocol import Accuracy

@@ -104,7 +104,7 @@ def sweep(
       cluster    nodes, devices, busy
       measured   baselines (name to ms), device
       built      candidate, ok, cached, seconds
-      evaluated  number, candidate, plan, params, status, reason, error_ratio, median_ms, speedup, device, ...
+      evaluated  number, candidate, plan, steps, params, status, reason, error_ratio, median_ms, speedup, device, ...
       finals     candidates
       finished   sweep, state, seconds, counts, leaders, best, beats_baseline
     and of a suite, around those of each sweep,

@@ -63,6 +63,7 @@ def export(database: Database, best: BestRow, problem: Problem, file: Path) -> E
         kernels=best.trial.kernels,
         control=best.trial.control,
         rewrites=best.trial.rewrites,
+        plan_data=best.trial.plan_data,
     )
     find_own_tools()
     device = resolve_device(best.environment.device_type)
@@ -76,6 +77,7 @@ def export(database: Database, best: BestRow, problem: Problem, file: Path) -> E
         "accuracy": best.accuracy,
         "candidate": candidate.id,
         "plan": candidate.plan,
+        "steps": [step.to_json() for step in candidate.plan_data.steps],
         "params": dict(candidate.params),
         "rewrites": list(candidate.rewrites),
         "sweep": best.sweep,

@@ -12,9 +12,10 @@ from datetime import datetime
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
 
 from kgen import events
+from kgen.plan import PlanStep
 from kgen.protocol import Accuracy, Environment, Timing
 from kgen.store.results import BestRow, CandidateDetail, Comparison, Judgement, ProblemRow, SweepDetail, SweepRow, Trial
 
@@ -61,6 +62,7 @@ def best(row: BestRow, file: Path | None) -> dict[str, Any]:
         **_problem(row.problem),
         "candidate": trial and trial.candidate,
         "plan": trial and trial.plan,
+        "steps": trial and _steps(trial.plan_data.steps),
         "params": trial and trial.params,
         "rewrites": trial and trial.rewrites,
         "kernels": trial and trial.kernels,
@@ -124,7 +126,8 @@ def _plan(plan: Plan) -> dict[str, Any]:
         {"name": item.name, "share": item.share, "values": [_group(group) for group in item.groups]}
         for item in plan.parameters
     ]
-    return {"plan": plan.whole.name, "right": plan.whole.count, "parameters": parameters}
+    steps = _steps(plan.whole.best.plan_data.steps)
+    return {"plan": plan.whole.name, "steps": steps, "right": plan.whole.count, "parameters": parameters}
 
 
 def _group(group: Group) -> dict[str, Any]:
@@ -134,7 +137,7 @@ def _group(group: Group) -> dict[str, Any]:
 def candidate_detail(detail: CandidateDetail, file: Path | None) -> dict[str, Any]:
     """One candidate in full."""
     derived = ("id", "judgements", "finals", "rooflines", "products")
-    fields = {name: value for name, value in vars(detail).items() if name not in derived}
+    fields = _with_steps({name: value for name, value in vars(detail).items() if name not in derived})
     return {
         "kind": "candidate",
         "candidate": detail.id,
@@ -202,7 +205,7 @@ def event(item: events.Event) -> dict[str, Any]:
     if isinstance(item, events.Measured):
         return {"event": kind, "baselines": dict(item.baselines), "device": item.device}
     if isinstance(item, events.Finished):
-        leaders = [asdict(leader) for leader in item.leaders]
+        leaders = [_with_steps(vars(leader)) for leader in item.leaders]
         return {"event": kind, **vars(item), "counts": dict(item.counts), "leaders": leaders}
     return {"event": kind, **vars(item)}
 
@@ -251,6 +254,7 @@ def score(item: Score) -> dict[str, Any]:
         "error_ratio": item.error_ratio,
         "accuracy": item.accuracy,
         "plan": item.plan,
+        "steps": None if item.plan is None else _steps(item.plan_data.steps),
         "reason": item.reason,
     }
 
@@ -298,6 +302,7 @@ def _evaluated(item: events.Evaluated) -> dict[str, Any]:
         "number": item.number,
         "candidate": candidate.id,
         "plan": candidate.plan,
+        "steps": _steps(candidate.plan_data.steps),
         "params": candidate.params,
         "rewrites": candidate.rewrites,
         "kernels": candidate.kernels,
@@ -333,7 +338,18 @@ def _environment(environment: Environment) -> dict[str, Any]:
 
 
 def _trial(trial: Trial) -> dict[str, Any]:
-    return {name: value for name, value in asdict(trial).items() if name != "screened_speedup"}
+    return _with_steps({name: value for name, value in vars(trial).items() if name != "screened_speedup"})
+
+
+def _with_steps(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields with the steps of the plan in the place of the plan."""
+    named = {"steps" if name == "plan_data" else name: value for name, value in fields.items()}
+    return {**named, "steps": _steps(named["steps"].steps)}
+
+
+def _steps(steps: Iterable[PlanStep]) -> list[dict[str, Any]]:
+    """The steps of a plan. The name of the plan stands beside them."""
+    return [step.to_json() for step in steps]
 
 
 def _timing(timing: Timing) -> dict[str, Any]:

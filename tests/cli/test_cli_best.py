@@ -13,7 +13,9 @@ import pytest
 from samples import SOURCE, Filled, candidate, problem
 from typed import kgen
 
+from kgen import plan_name
 from kgen.errors import InputError
+from kgen.plan import Plan
 
 
 def test_best_as_json_is_one_object_with_what_was_measured(won: Filled) -> None:
@@ -23,6 +25,7 @@ def test_best_as_json_is_one_object_with_what_was_measured(won: Filled) -> None:
         "mode": "train",
         "candidate": candidate("winner").id,
         "plan": "linear(library) + inner_reduction[gelu]",
+        "steps": candidate().plan_data.to_json()["steps"],
         "params": {"k0.block": 128},
         "rewrites": ["fold"],
         "status": "ok",
@@ -159,8 +162,9 @@ def test_rows_of_a_long_plan_have_at_most_100_columns_and_few_lines(
     filled: Filled, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     monkeypatch.delenv("COLUMNS")
-    plan = " + ".join(["inner_reduction[gelu, softmax]"] * 90)
-    filled.finish(replace(candidate(), plan=plan, params={f"k{at}.block": 128 for at in range(90)}), 1.4, 1.5, 1.6)
+    plan = Plan.of_mode([("inner_reduction", ["gelu", "softmax"])] * 90)
+    params = {f"k{at}.block": 128 for at in range(90)}
+    filled.finish(replace(candidate(), plan=plan_name.of(plan), plan_data=plan, params=params), 1.4, 1.5, 1.6)
     filled.database.finish_sweep(filled.sweep, "finished", 61.0, candidate().id)
     lines = kgen(*(filled.sweep if word == "SWEEP" else word for word in command)).out.splitlines()
     assert lines and max(map(len, lines)) <= 100 and len(lines) < 40

@@ -43,6 +43,15 @@ def test_show_sweep_as_json_has_what_the_table_has(won: Filled) -> None:
     assert [row["candidate"] for row in found["leaders"]] == [candidate("winner").id]
 
 
+def test_steps_of_plans_are_in_json(won: Filled) -> None:
+    steps = candidate().plan_data.to_json()["steps"]
+    of_sweep, of_candidate = (kgen("show", name, "--json").json for name in (won.sweep, candidate("winner").id))
+    listed = kgen("history", "--json").json[0]
+    leader, plan, trial = of_sweep["leaders"][0], of_sweep["plans"][0], of_candidate["evaluations"][0]["trials"][0]
+    assert all(found["steps"] == steps for found in (leader, plan, trial, of_candidate, listed["best"]))
+    assert leader["plan"] == plan["plan"] == of_candidate["plan"] == candidate().plan
+
+
 def test_show_candidate_tells_plan_errors_and_resources(won: Filled) -> None:
     out = kgen("show", candidate("winner").id[:10]).out
     for fact in ("linear(library) + inner_reduction[gelu]", "fold", "k0.block=128", "given", "registers", "1.500x [1.400, 1.600]"):

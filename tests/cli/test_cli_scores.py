@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import SOURCE, Filled
+from samples import PLAN, SOURCE, Filled
 from typed import kgen
 
 from kgen import events
@@ -21,7 +21,7 @@ from kgen.store.attempts import Attempt
 from kgen.tuning import suite
 
 FIELDS = (
-    "problem verdict ms speedup speedup_low speedup_high over_eager baselines error_ratio accuracy plan reason".split()
+    "problem verdict ms speedup speedup_low speedup_high over_eager baselines error_ratio accuracy plan steps reason".split()
 )
 
 
@@ -57,6 +57,7 @@ def test_scores_as_json_have_each_problem_and_the_summary(level: Path) -> None:
     won, refused, _ = found["problems"]
     assert (won["speedup_low"], won["speedup"], won["speedup_high"], won["ms"]) == (1.4, 1.5, 1.6, 2.0)
     assert (won["over_eager"], won["baselines"]) == (2.0, {"eager": 4.0, "compile": 3.0})
+    assert (won["steps"], refused["steps"]) == (PLAN.to_json()["steps"], None)
     assert refused["reason"].endswith("forward depends on data")
     assert found["summary"] == {
         "problems": 3,

@@ -40,7 +40,7 @@ print("right")
 """
 
 FIELDS = {
-    "problem", "mode", "overrides", "candidate", "plan", "params", "rewrites", "kernels", "status", "accuracy",
+    "problem", "mode", "overrides", "candidate", "plan", "steps", "params", "rewrites", "kernels", "status", "accuracy",
     "median_ms", "speedup", "speedup_low", "speedup_high", "baseline", "baselines", "error_ratio", "environment", "file",
 }  # fmt: skip
 
@@ -88,7 +88,7 @@ def test_exported_file_is_what_was_measured_byte_for_byte(
 def test_figures_lie_beside_the_exported_file(swept: tuple[Home, Ended], exported: tuple[Path, Ended]) -> None:
     figures = json.loads(Path(f"{exported[0]}.json").read_text())
     best = swept[0].typed("best", PROBLEM, "--json").json
-    same = ("candidate", "plan", "params", "median_ms", "speedup", "speedup_low", "speedup_high", "baselines")
+    same = ("candidate", "plan", "steps", "params", "median_ms", "speedup", "speedup_low", "speedup_high", "baselines")
     assert [figures[name] for name in same] == [best[name] for name in same]
     assert figures["verified_in"]["torch"] and all(error["ok"] for error in figures["errors"])
 

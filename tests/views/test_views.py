@@ -5,17 +5,24 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from samples import PLAN, candidate, evaluation
 
+from kgen import events, plan_name
 from kgen.candidate import COUNTABLE
 from kgen.cli.listing import parse_moment
 from kgen.devices.occupancy import occupancy, threads_of
+from kgen.plan import Plan
 from kgen.protocol import KernelResources
 from kgen.views import chain, plain, text
 
+BOTH = Plan.of_modes([
+    ("train", Plan.of_mode([("", ["linear"]), ("outer_reduction", ["batch_norm"])])),
+    ("eval", Plan.of_mode([("contraction", ["linear"])])),
+])  # fmt: skip
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 
 
-def drawn(plan: str, **params: int) -> list[tuple[str, str, str]]:
+def drawn(plan: Plan, **params: int) -> list[tuple[str, str, str]]:
     named = {name.replace("__", "."): value for name, value in params.items()}
     return [(link.operator, link.bracket, link.runs) for link in chain.links(plan, named)]
 
@@ -25,7 +32,8 @@ def test_combinations_that_are_not_counted_are_over_two_billion() -> None:
 
 
 def test_kernel_is_marked_on_each_of_its_operators() -> None:
-    assert drawn("linear(library) + inner_reduction[gelu, mul, softmax]", k0__block=256) == [
+    plan = Plan.of_mode([("", ["linear"]), ("inner_reduction", ["gelu", "mul", "softmax"])])
+    assert drawn(plan, k0__block=256) == [
         ("linear", "", "library"),
         ("gelu", "┐", "k0 inner_reduction: block=256"),
         ("mul", "│", ""),
@@ -34,19 +42,47 @@ def test_kernel_is_marked_on_each_of_its_operators() -> None:
 
 
 def test_each_kernel_has_its_own_parameters() -> None:
-    assert drawn("pointwise[gelu] + inner_reduction[softmax] after fold_scale", k0__block=128, k1__block=256) == [
+    plan = Plan.of_mode([("pointwise", ["gelu"]), ("inner_reduction", ["softmax"])], ["fold_scale"])
+    assert drawn(plan, k0__block=128, k1__block=256) == [
         ("gelu", "─", "k0 pointwise: block=128"),
         ("softmax", "─", "k1 inner_reduction: block=256"),
     ]
 
 
 def test_plan_for_both_modes_is_drawn_mode_by_mode() -> None:
-    plan = "train: linear(library) + outer_reduction[batch_norm] / eval: contraction[linear]"
-    assert drawn(plan, train__k0__block=64, eval__k0__products=3) == [
+    assert drawn(BOTH, train__k0__block=64, eval__k0__products=3) == [
         ("linear", "", "library in train mode"),
         ("batch_norm", "─", "train.k0 outer_reduction: block=64"),
         ("linear", "─", "eval.k0 contraction: products=3"),
     ]
+
+
+def test_file_from_outside_has_no_chain() -> None:
+    assert drawn(Plan()) == []
+
+
+def test_plan_is_counted_where_its_name_is_too_long() -> None:
+    name = plan_name.of(BOTH)
+    assert text.plan(name, BOTH) == "train: 1 kernel, 1 library call / eval: 1 kernel"
+    assert text.plan(name, BOTH, len(name)) == name
+    assert text.plan("a name that stands for no plan, and is cut at the end", Plan()) == "a name that stands for no plan, and is …"
+
+
+def test_steps_of_a_plan_are_listed_beside_its_name() -> None:
+    of = candidate()
+    found = plain.event(events.Evaluated(1, of, evaluation(of)))
+    assert found["plan"] == "linear(library) + inner_reduction[gelu]"
+    assert found["steps"] == [
+        {"mode": "", "schedule": "", "operators": ["linear"], "kernel": ""},
+        {"mode": "", "schedule": "inner_reduction", "operators": ["gelu"], "kernel": "k0"},
+    ]
+
+
+def test_leaders_at_a_sweeps_end_have_their_steps_and_baselines_none() -> None:
+    figures = (2.0, 1.5, 1.4, 1.6, 0.5, False, False)
+    leaders = (events.Leader("a", candidate().plan, "", *figures, PLAN), events.Leader(None, "compile", "", *figures))
+    found = plain.event(events.Finished("a", "finished", 1.0, (), leaders, "a", True))
+    assert [leader["steps"] for leader in found["leaders"]] == [PLAN.to_json()["steps"], []]
 
 
 @pytest.mark.parametrize(
