@@ -11,7 +11,7 @@ A file from outside has no plan: ``{}``. :mod:`kgen.plan_name` prints plans.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Iterable, Mapping, Sequence, TypeVar
 
 MODES = ("train", "eval")  #: of a plan for both modes, in their order
@@ -41,7 +41,7 @@ class PlanStep:
 
     def to_json(self) -> dict[str, Any]:
         """The step as JSON values."""
-        return {**asdict(self), "operators": list(self.operators)}
+        return {"mode": self.mode, "schedule": self.schedule, "operators": list(self.operators), "kernel": self.kernel}
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def plan(name: str, data: Plan, most: int = 0) -> str:
     """
     if len(name) <= most or not data.steps:
         return cut(name, max(most, _NAME))
-    modes = {step.mode: [other for other in data.steps if other.mode == step.mode] for step in data.steps}
+    modes = {mode: [step for step in data.steps if step.mode == mode] for mode in dict.fromkeys(s.mode for s in data.steps)}
     return " / ".join(f"{mode}: {_counted(own)}" if mode else _counted(own) for mode, own in modes.items())
 
 
