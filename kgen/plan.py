@@ -78,16 +78,16 @@ class Plan:
         found = _object(value, "the plan", ("steps", "rewrites"))
         rewrites = found["rewrites"]
         if not isinstance(rewrites, Mapping) or set(rewrites) not in ({""}, set(MODES)):
-            raise ValueError(f"its rewrites are {rewrites!r}, and must be given for {' and '.join(MODES)}, or for ''")
+            raise ValueError(f"its rewrites are {rewrites!r:.80}, and must be given for {' and '.join(MODES)}, or for ''")
         by_mode = {mode: _words(rewrites[mode], "the rewrites") for mode in ("", *MODES) if mode in rewrites}
         if not isinstance(found["steps"], list):
-            raise ValueError(f"its steps are {found['steps']!r}, which is no list")
+            raise ValueError(f"its steps are {found['steps']!r:.80}, which is no list")
         steps = tuple(map(_step, found["steps"]))
-        of_each = [(m, cls.of_mode([(s.schedule, s.operators) for s in steps if s.mode == m], n)) for m, n in by_mode.items()]
-        plan = cls.of_modes(of_each)
+        shown = {mode: [(step.schedule, step.operators) for step in steps if step.mode == mode] for mode in by_mode}
+        plan = cls.of_modes([(mode, cls.of_mode(shown[mode], names)) for mode, names in by_mode.items()])
         for step, wanted in zip(steps, (*plan.steps, None)):
             if step != wanted:
-                raise ValueError(f"its step {step.to_json()!r} has another mode or kernel than its place says")
+                raise ValueError(f"its step {step.to_json()!r:.160} has another mode or kernel than its place says")
         return plan
 
 
@@ -109,18 +109,18 @@ def _step(value: Any) -> PlanStep:
     if schedule != "":
         _words([schedule], "the schedule of a step")
     elif len(operators) != 1:
-        raise ValueError(f"a library call has one operator, not {found['operators']!r}")
+        raise ValueError(f"a library call has one operator, not {found['operators']!r:.80}")
     return PlanStep(found["mode"], schedule, operators, found["kernel"])
 
 
 def _object(value: Any, what: str, keys: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(value, Mapping) or set(value) != set(keys):
-        raise ValueError(f"{what} is {value!r}, and must be an object of {', '.join(keys)}")
+        raise ValueError(f"{what} is {value!r:.80}, and must be an object of {', '.join(keys)}")
     return value
 
 
 def _words(value: Any, what: str) -> tuple[str, ...]:
     """Names in a list."""
     if not isinstance(value, list) or not all(isinstance(word, str) and _WORD.fullmatch(word) for word in value):
-        raise ValueError(f"{what} are {value!r}, and must be a list of names")
+        raise ValueError(f"{what} are {value!r:.80}, and must be a list of names")
     return tuple(value)

@@ -59,13 +59,14 @@ def test_buffers_that_change_are_moved_twice() -> None:
 
 OWN, GELU, LIBRARY = ("contraction", ["linear"]), ("pointwise", ["gelu"]), ("", ["linear"])
 CONTROL = Plan.of_mode([LIBRARY])
+BOTH = Plan.of_modes([("train", Plan.of_mode([OWN])), ("eval", CONTROL)])
 
 
 @pytest.mark.parametrize(
     ("plan", "params", "accuracy", "expected"),
     [
         (Plan.of_mode([OWN, GELU]), {"k0.products": 3, "k1.block": 256}, Accuracy.FP32, Arithmetic("float16", 3)),
-        (Plan.of_modes([("train", Plan.of_mode([OWN])), ("eval", CONTROL)]), {"train.k0.products": 1}, Accuracy.TF32, Arithmetic("float16")),
+        (BOTH, {"train.k0.products": 1}, Accuracy.TF32, Arithmetic("float16")),
         (Plan.of_mode([LIBRARY, GELU]), {"k0.block": 256}, Accuracy.FP32, Arithmetic("float32")),
         (CONTROL, {}, Accuracy.TF32, Arithmetic("tf32")),
         (Plan(), {}, Accuracy.FP32, Arithmetic("float32")),

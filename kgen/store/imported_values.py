@@ -68,7 +68,7 @@ def check_plan(where: str, value: Any, name: str) -> None:
     except ValueError as error:
         raise ValueError(f"{where} is no plan: {error}") from error
     if plan != Plan() and plan_name.of(plan) != name:
-        raise ValueError(f"{where} is the plan {plan_name.of(plan)!r}, and the row's is {name!r}")
+        raise ValueError(f"{where} is the plan {plan_name.of(plan)!r:.160}, and the row's is {name!r:.160}")
 
 
 def check_text(where: str, value: Any) -> None:

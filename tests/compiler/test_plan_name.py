@@ -131,6 +131,12 @@ def test_json_that_is_no_plan_is_refused(value: Any, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_line_about_a_long_value_is_short() -> None:
+    with pytest.raises(ValueError) as caught:
+        Plan.from_json({"steps": [["gelu"] * 10_000], "rewrites": {"": []}})
+    assert len(str(caught.value)) < 200
+
+
 @pytest.mark.parametrize("name", ["file.py", "a plan", "row[1].py", "linear(library) + rest", "pointwise[]", "pointwise[a b]"])
 def test_text_that_is_no_name_is_no_plan(name: str) -> None:
     assert named_plans.read(name) == Plan()

@@ -108,8 +108,8 @@ def second(request: pytest.FixtureRequest, empty_url: str, tmp_path: Path) -> It
 
 def trials(database: Database, device: str) -> list[Trial]:
     """The candidates of the sweep on this kind of device."""
-    found = [row for row in queries.sweeps(database) if row.environment.device_type == device and row.kind == "sweep" and row.tried]
-    (row,) = found
+    swept = [row for row in queries.sweeps(database) if row.kind == "sweep" and row.tried]
+    (row,) = [row for row in swept if row.environment.device_type == device]
     return list(queries.sweep(database, row.id).leaders)
 
 
@@ -145,7 +145,8 @@ def test_warm_start_takes_the_results_over(database: Database, device: str) -> N
 def test_rejections_that_are_found_again_are_there_once(database: Database) -> None:
     for row in queries.sweeps(database):
         before = _rejections(database, row.id)
-        again = [Rejection(r["plan"], r["params"], r["constraint_name"], r["reason"], Plan.from_json(r["plan_data"])) for r in before]
+        plans = [Plan.from_json(r["plan_data"]) for r in before]
+        again = [Rejection(r["plan"], r["params"], r["constraint_name"], r["reason"], p) for r, p in zip(before, plans)]
         database.add_rejections(row.id, again)
         assert _rejections(database, row.id) == before != []
 
