@@ -66,4 +66,3 @@ class Rejection:
     params: Params
     constraint: str
     reason: str
-    plan_data: Plan = Plan()

@@ -18,7 +18,7 @@ from kgen.codegen.forward import Forward, targets
 from kgen.codegen.module_source import ModuleSource, module_source
 from kgen.codegen.registry import template_for
 from kgen.codegen.target import target
-from kgen.codegen.template import Rendering, Task
+from kgen.codegen.template import FOLDER, Rendering, Task
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
@@ -207,7 +207,7 @@ class _File:
     def _functions(self) -> list[str]:
         """Functions that the kernels' library calls need, each once."""
         files = dict.fromkeys(r.before.function for _, r in self.kernels if r.before)
-        return [_environment().get_template(file).render().strip() for file in files]
+        return [_environment(FOLDER).get_template(file).render().strip() for file in files]
 
     def _plan(self, way: Way) -> str:
         return way.plan.name if len(self.ways) == 1 else f"{way.mode}: {way.plan.name}"

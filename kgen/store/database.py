@@ -196,8 +196,6 @@ class Database:
 
     def add_rejections(self, sweep: str, rejections: Sequence[Rejection]) -> None:
         """Store combinations that were ruled out; known ones stay unchanged."""
-        by_name = {rejection.plan: rejection.plan_data for rejection in rejections}  # thousands may share a plan
-        plans = {name: plan.to_json() for name, plan in by_name.items()}
         ruled_out = [
             {
                 "sweep_id": sweep,
@@ -206,7 +204,6 @@ class Database:
                 "constraint_name": rejection.constraint,
                 "reason": rejection.reason,
                 "params": codec.plain(rejection.params),
-                "plan_data": plans[rejection.plan],
             }
             for rejection in rejections
         ]

@@ -298,10 +298,6 @@ def _check_candidate(row: Row) -> None:
     imported_values.check_plan("candidate.plan_data", row["plan_data"], row["plan"])
 
 
-def _check_rejection(row: Row) -> None:
-    imported_values.check_plan("rejection.plan_data", row["plan_data"], row["plan"])
-
-
 def _check_source(row: Row) -> None:
     if hashlib.sha256(row["text"].encode()).hexdigest() != row["candidate_id"]:
         raise ValueError("the source is not the one that its candidate is named by")
@@ -352,7 +348,6 @@ _CHECKS: Mapping[str, Callable[[Row], None]] = {
     "candidate": _check_candidate,
     "source": _check_source,
     "sweep": _check_sweep,
-    "rejection": _check_rejection,
     "evaluation": _check_evaluation,
     "trial": _check_trial,
     "timing": _check_timing,
@@ -363,7 +358,7 @@ _CHECKS: Mapping[str, Callable[[Row], None]] = {
 #: For each older format and table, the function that makes a row of the next format.
 _NEXT: Mapping[int, Mapping[str, Callable[[Row], dict[str, Any]]]] = {
     1: {"candidate": renamed.candidate, "rejection": renamed.rejection},
-    2: {"candidate": named_plans.candidate, "rejection": named_plans.rejection},
+    2: {"candidate": named_plans.candidate},
 }
 
 

@@ -159,7 +159,6 @@ class Rejection(Base):
     constraint_name: Mapped[str]
     reason: Mapped[str]
     params: Mapped[dict[str, Any]]
-    plan_data: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
 
 
 class Evaluation(Base):

@@ -38,9 +38,4 @@ def _of_mode(name: str) -> Plan:
 
 def candidate(old: Mapping[str, Any]) -> dict[str, Any]:
     """The row of a candidate with its plan. A file from outside has none."""
-    return rejection(old) if old["origin"] == "sweep" else {**old, "plan_data": {}}
-
-
-def rejection(old: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of a rejection with its plan."""
-    return {**old, "plan_data": read(old["plan"]).to_json()}
+    return {**old, "plan_data": read(old["plan"]).to_json() if old["origin"] == "sweep" else {}}

@@ -183,7 +183,7 @@ class Design:
         choice, option = self.choices[point.option], self.options[point.option]
         chosen = [kernel[index] for kernel, index in zip(option.kernels, point.choice)]
         params = {f"{prefix}{k}": v for prefix, params in zip(choice.prefixes, chosen) for k, v in params.items()}
-        return Rejection(choice.name, params, "rendering", str(error), choice.data)
+        return Rejection(choice.name, params, "rendering", str(error))
 
     def _rendered(self, point: Point) -> Candidate:
         choice, option = self.choices[point.option], self.options[point.option]
@@ -225,7 +225,7 @@ class Design:
         for _, graph in self.capture.graphs if missing else ():
             for plan in plans(graph, self._templates):
                 for schedule in {k.schedule for k in plan.kernels} & set(missing):
-                    found[plan.name] = Rejection(plan.name, {}, "device", missing[schedule], plan.data)
+                    found[plan.name] = Rejection(plan.name, {}, "device", missing[schedule])
         return list(found.values())
 
     def _choice(self, chosen: tuple[tuple[str, FusionPlan], ...]) -> _Choice:
@@ -287,4 +287,4 @@ def _ruled_out(choice: _Choice, space: Space, prefix: str) -> Iterator[Rejection
         broken = space.broken(params)
         if broken is not None:
             named = {f"{prefix}{k}": v for k, v in params.items()}
-            yield Rejection(choice.name, named, broken.name, broken.reason, choice.data)
+            yield Rejection(choice.name, named, broken.name, broken.reason)

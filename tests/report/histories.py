@@ -97,6 +97,6 @@ def fill(history: History) -> None:
     history.make_final(history.add(0.9, APART, block=256, text="third"), 0.85, 0.9, 0.95)
     history.add_baselines(3.0)
     history.add_baselines(3.0, Depth.FINAL)
-    ruled_out = Rejection(FUSED, {"k0.vec": 8}, "aligned", "rows are too short", BY_NAME[FUSED])
+    ruled_out = Rejection(FUSED, {"k0.vec": 8}, "aligned", "rows are too short")
     history.database.add_rejections(history.sweep, [ruled_out])
     history.database.finish_sweep(history.sweep, "finished", 12.0, best.id)

@@ -165,12 +165,10 @@ def test_file_from_outside_is_described_by_the_sweep_that_rendered_it(
     assert (found.plan, found.plan_data) == (WINNER.plan, WINNER.plan_data)
 
 
-def test_candidates_and_rejections_go_out_with_their_plans_as_json(full: Filled) -> None:
-    rejection = Rejection(WINNER.plan, {"k0.block": 8192}, "threads", "too many", WINNER.plan_data)
-    full.database.add_rejections(full.sweep, [rejection])
+def test_candidates_go_out_with_their_plans_as_json(full: Filled) -> None:
     items = [json.loads(line) for line in lines(full.database)[1:-1]]
     stored = [(item["table"], item["row"]["plan_data"]) for item in items if item["row"].get("plan") == WINNER.plan]
-    assert sorted(table for table, _ in stored) == ["candidate", "candidate", "rejection"]
+    assert sorted(table for table, _ in stored) == ["candidate", "candidate"]
     assert all(plan == WINNER.plan_data.to_json() for _, plan in stored)
 
 

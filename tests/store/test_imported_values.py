@@ -31,7 +31,7 @@ def history(filled: Filled) -> list[dict[str, Any]]:
     """A finished sweep with a winner, line by line, without checksums."""
     winner = candidate("winner")
     filled.finish(winner, 1.4, 1.5, 1.6)
-    filled.database.add_rejections(filled.sweep, [Rejection(winner.plan, {}, "threads", "too many", winner.plan_data)])
+    filled.database.add_rejections(filled.sweep, [Rejection(winner.plan, {}, "threads", "too many")])
     filled.database.finish_sweep(filled.sweep, "finished", 1.0, candidate("winner").id)
     found = [json.loads(line) for line in exchange.export(filled.database, among=EVERY)]
     return [{key: value for key, value in line.items() if key != "crc"} for line in found]
@@ -65,8 +65,8 @@ def written(history: list[dict[str, Any]], folder: Path) -> list[Path]:
         ("candidate", lambda row: row["plan_data"]["steps"].pop(), "candidate.plan_data is the plan"),
         ("candidate", lambda row: row["plan_data"]["steps"][1].update(kernel="k7"), "another mode or kernel"),
         ("candidate", lambda row: row["plan_data"]["steps"][1].update(operators=["\x1b"]), "control character"),
-        ("rejection", lambda row: row["plan_data"].pop("rewrites"), "rejection.plan_data is no plan: the plan is"),
-        ("rejection", lambda row: row.update(plan="a plan"), "and the row's is 'a plan'"),
+        ("candidate", lambda row: row["plan_data"].pop("rewrites"), "candidate.plan_data is no plan: the plan is"),
+        ("candidate", lambda row: row.update(plan="a plan"), "and the row's is 'a plan'"),
         ("sweep", lambda row: row.update(seconds=-1), "sweep.seconds is -1"),
         ("sweep", lambda row: row.update(budget=-1), "sweep.budget is -1"),
         ("sweep", lambda row: row.update(started_at="0001-01-01T00:00:00+14:00"), "out of range"),

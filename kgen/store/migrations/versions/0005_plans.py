@@ -13,22 +13,13 @@ branch_labels = None
 depends_on = None
 
 _CANDIDATE = sa.table("candidate", sa.column("plan"), sa.column("origin"), sa.column("plan_data", sa.JSON()))
-_REJECTION = sa.table("rejection", sa.column("sweep_id"), sa.column("plan"), sa.column("plan_data", sa.JSON()))
 
 
 def upgrade() -> None:
-    for table in ("candidate", "rejection"):
-        # Plain ALTER TABLEs, as in 0002.
-        op.add_column(table, sa.Column("plan_data", sa.JSON(), server_default="{}", nullable=False))
-    connection = op.get_bind()
-    _fill(connection, _CANDIDATE, _CANDIDATE.c.origin == "sweep")  # a file from outside has no plan
-    for sweep in connection.scalars(sa.select(_REJECTION.c.sweep_id).distinct()).all():
-        _fill(connection, _REJECTION, _REJECTION.c.sweep_id == sweep)  # an index finds the rows of a sweep
-
-
-def _fill(connection: sa.Connection, table: sa.TableClause, where: sa.ColumnElement[bool]) -> None:
-    """Store the plans of these rows, one statement for each name."""
-    for name in connection.scalars(sa.select(table.c.plan).where(where).distinct()).all():
+    # A plain ALTER TABLE, as in 0002. Nothing reads the steps of a rejection, of which a sweep has thousands.
+    op.add_column("candidate", sa.Column("plan_data", sa.JSON(), server_default="{}", nullable=False))
+    connection, swept = op.get_bind(), _CANDIDATE.c.origin == "sweep"  # a file from outside has no plan
+    for name in connection.scalars(sa.select(_CANDIDATE.c.plan).where(swept).distinct()).all():
         plan = named_plans.read(name).to_json()
         if plan:
-            connection.execute(sa.update(table).where(where, table.c.plan == name).values(plan_data=plan))
+            connection.execute(sa.update(_CANDIDATE).where(swept, _CANDIDATE.c.plan == name).values(plan_data=plan))
