@@ -26,6 +26,7 @@ from kgen.devices.kinds import KINDS
 from kgen.errors import RenderError
 from kgen.plan import Plan
 from kgen.problems.problem import Problem
+from kgen.protocol import Accuracy
 
 if TYPE_CHECKING:
     import jinja2
@@ -44,13 +45,15 @@ class Way:
         return {k.removeprefix(prefix): v for k, v in self.params.items() if k.startswith(prefix)}
 
 
-def render(problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_modes: bool) -> Candidate:
-    """The candidate of these ways: one for each mode, or a single one.
+def render(
+    problem: Problem, ways: Sequence[Way], hardware: Hardware, accuracy: Accuracy = Accuracy.FP32, *, both_modes: bool
+) -> Candidate:
+    """The candidate of these ways in a class of accuracy: one for each mode, or a single one.
 
     ``both_modes`` says that a single way is right in train and in eval mode. Raises :class:`RenderError` where a
     template is wrong, and :class:`CaptureError` where ``Model`` is written in a way that cannot be taken over.
     """
-    return _File(problem, tuple(ways), hardware, both_modes).candidate()
+    return _File(problem, tuple(ways), hardware, accuracy, both_modes).candidate()
 
 
 def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
@@ -95,8 +98,8 @@ def _environment(folder: Path = Path(__file__).parent) -> "jinja2.Environment":
 class _File:
     """One ``ModelNew`` file in the making."""
 
-    def __init__(self, problem: Problem, ways: tuple[Way, ...], hardware: Hardware, both_modes: bool) -> None:
-        self.problem, self.ways, self.hardware, self.both_modes = problem, ways, hardware, both_modes
+    def __init__(self, problem: Problem, ways: tuple[Way, ...], hardware: Hardware, accuracy: Accuracy, both_modes: bool) -> None:
+        self.problem, self.ways, self.hardware, self.accuracy, self.both_modes = problem, ways, hardware, accuracy, both_modes
         self.device_type, self.target = hardware.device_type, target(hardware.device_type)
         self.kernels: list[tuple[str, Rendering]] = []  # name of the launcher, how it is called
         self.bodies: list[tuple[Way, Body]] = []
@@ -110,7 +113,7 @@ class _File:
             for number, kernel in enumerate(way.plan.kernels):
                 named = self._renamed(way, kernel)
                 params = way.kernel_params(number)
-                text, rendering = kernel_text(Task(way.plan, named, self.hardware), params)
+                text, rendering = kernel_text(Task(way.plan, named, self.hardware, self.accuracy), params)
                 texts.append(text)
                 all_params.append(params)
                 self.kernels.append((named.name, rendering))

@@ -194,7 +194,7 @@ class Design:
             for number, (kernel, index) in enumerate(islice(rest, len(plan.kernels))):
                 params |= {f"k{number}.{name}": value for name, value in kernel[index].items()}
             ways.append(Way(mode, plan, params))
-        return render(self.problem, ways, self.hardware, both_modes=self.capture.same)
+        return render(self.problem, ways, self.hardware, self.accuracy, both_modes=self.capture.same)
 
     def renders(self, plan: str, params: Params, source: str) -> bool:
         """Whether that plan with these parameters renders to ``source``, byte for byte."""

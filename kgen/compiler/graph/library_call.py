@@ -59,6 +59,8 @@ class Span:
 class LibraryCall:
     """A value that Python computes with the library."""
 
+    __iter__ = None  # a part of it is another call, without end
+
     def __str__(self) -> str:
         return written(self, lambda number: f"{{{number}}}", "{device}")
 

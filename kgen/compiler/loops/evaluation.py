@@ -244,14 +244,9 @@ class _Evaluation:
 
     def _reduced(self, step: Reduce) -> list[Tensor]:
         """The results of a reduction over the columns, or over neighbouring ones."""
-        dims, inner = [*self.cols], 1
-        if self.program.span:
-            while inner < self.program.span:
-                dims = [*self.cols][len(self.cols) - 1 - len(dims) :] if inner > 1 else [self.cols[-1]]
-                inner = math.prod(self.sizes[d] for d in dims)
-                if inner < self.program.span:
-                    dims = [dims[0] - 1, *dims]
-                    inner = math.prod(self.sizes[d] for d in dims)
+        dims = [*self.cols]
+        while self.program.span and math.prod(self.sizes[d] for d in dims) > self.program.span:
+            dims = dims[1:]
         values = [self._whole(self.values[arg], dims) for arg in step.args]
         last = [value.movedim(dims, [*range(-len(dims), 0)]).flatten(-len(dims)) for value in values]
         back = [d for d in range(len(self.dims)) if d not in dims]
@@ -350,9 +345,8 @@ class _Evaluation:
 
     def _stored(self, store: Store) -> tuple[Tensor, Tensor]:
         """The places of a store and the values there, each as one row of numbers."""
-        dims = (*self.rows, *self.cols) if store.level == ELEMENT or self.program.span else tuple(self.rows)
         place, value = self._shaped(self.index(store.access.offset)), self.values[store.arg]
-        dims = tuple(d for d in dims if d in self.rows or place.shape[d] > 1 or store.level == ELEMENT)
+        dims = [d for d in (*self.rows, *self.cols) if store.level == ELEMENT or d in self.rows or place.shape[d] > 1]
         place, value = self._whole(place, dims), self._whole(value, dims)
         shape = [max(a, b) for a, b in zip(place.shape, value.shape)]
         return place.expand(shape).reshape(-1), as_value(value, store.dtype).expand(shape).reshape(-1)
