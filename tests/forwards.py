@@ -30,6 +30,7 @@ CASES = {
     "masks as factors": "return x * m, m + x, x - i",
     "integers": "return i * 3 + j, i.abs(), torch.maximum(i, j), i.clamp(-3, 3), i & 3, i.clamp(min=0) - j, (-i).sign()",
     "integers by whole numbers": "return i // 3, i % 5, i % 1 + (i << 2), i >> 1, torch.div(i, 4, rounding_mode='floor'), i.to(torch.uint8) % 7",
+    "integers by integers": "k, n = j - 5, i.to(torch.int32)\nreturn i // (k + (k == 0).long()), n % j, i << j, n >> (k + 30), i >> j, n << j.to(torch.int32), (i ^ j) % j",
     "integers that become floats": "return i / j, i.float() / 2, i.exp(), i * 0.5, i.float() + torch.where(m, i, j)",
     "conversions": "return x.long(), x.to(torch.int32), x.bool(), m.float(), (x > 0).long(), i.to(torch.int16), i.to(torch.uint8)",
     "any and all": "return (x > 0.1).any(1), (x < 2).all(1), x.any(1), (x > 0).sum(1)",
@@ -62,6 +63,7 @@ CASES = {
     "bilinear": "return F.interpolate(image, scale_factor=2, mode='bilinear')",
     # Gathers
     "embedding": "return F.embedding(at, square) * 2",
+    "bags": "return F.embedding_bag(at, square, mode='sum') * 2, F.embedding_bag(at[:, :3], square, mode='mean').relu()",
     "gathered": "return x.gather(1, at).relu()",
     "selected": "return x.index_select(1, few[0].abs()) * 3",
     "taken along": "return torch.take_along_dim(x, at, dim=1) * 2, torch.take_along_dim(square[:1], at, dim=1).exp(), x.take_along_dim(few[:1].abs(), 1) + 1",

@@ -54,7 +54,7 @@ def run(of: OpGraph, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         if n.op == "batch_moments":
             values[n.name] = moments(n, values)
         else:
-            values[n.name] = eval(written(n.call, lambda number: f"values['{n.values[number]}']", ""), {**names, "values": values})
+            values[n.name] = eval(written(n.call, lambda number: f"values['{n.values[number]}']", "torch.device('cpu')"), {**names, "values": values})
     return [values[r] for r in of.returns]
 
 
@@ -95,6 +95,7 @@ APPLIES = {
     "a returned identity is its operand": ("return F.dropout(F.relu(x), 0.5, self.training)", "", None, "eval", (), "drop_identity", ["relu"]),
     "a contraction with a transpose is a linear layer": ("return x @ self.w.t()", "self.w = nn.Parameter(torch.randn(30, 20))", None, "eval", (), "matmul_to_linear", ["linear"]),
     "a contraction with a transpose and a bias is a linear layer": ("return torch.addmm(self.b, x, self.w.transpose(0, 1))", "self.w, self.b = nn.Parameter(torch.randn(30, 20)), nn.Parameter(torch.randn(30))", None, "eval", (), "matmul_to_linear", ["linear"]),
+    "bags of one size are rows and a sum": ("return self.bag(x)", "self.bag = nn.EmbeddingBag(9, 4, mode='sum')", "torch.randint(0, 9, (5, 3))", "eval", (), "bags_to_sums", ["view", "view", "embedding", "sum"]),
     "a weight that is cast for a product is kept so": ("return F.linear(x.bfloat16(), self.w.bfloat16()), self.w.bfloat16() * 2", "self.w = nn.Parameter(torch.randn(30, 20))", None, "eval", (), "fold_casts", ["cast", "linear", "cast", "mul"]),
     "a value times tanh of its softplus is mish": ("return torch.tanh(F.softplus(x)) * x", "", None, "eval", (), "softplus_to_mish", ["mish"]),
     "a value on the left of tanh of its softplus is mish": ("return x * torch.tanh(F.softplus(x))", "", None, "eval", (), "softplus_to_mish", ["mish"]),
@@ -174,6 +175,7 @@ APPLIES = {
 
 #: The same, for graphs that the rewrite must not change.
 LEAVES_ALONE = {
+    "the largest of a bag": ("return F.embedding_bag(x, self.w, mode='max')", "self.w = nn.Parameter(torch.randn(9, 4))", "torch.randint(0, 9, (5, 3))", "eval", (), "bags_to_sums"),
     "a returned conversion to the same dtype": ("return x.to(torch.float32, copy=True)", "", None, "eval", (), "drop_identity"),
     "a copy of a buffer that changes then": ("y = self.b.clone()\nself.b.add_(1)\nreturn x * y", "self.register_buffer('b', torch.ones(20))", None, "eval", (), "drop_identity"),
     "dropout in train mode": ("return F.dropout(x, 0.5, self.training)", "", None, "train", (), "drop_identity"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from models import source
-from running import ROOT, Home
+from running import ROOT, Home, wait
 
 HERE = Path(__file__).parent
 
@@ -15,7 +15,8 @@ def test_an_operator_a_rewrite_and_a_schedule_from_outside_are_swept(tmp_path: P
     problem.write_text(source("return -torch.deg2rad(-(-x)) * 2", "torch.randn(64, 300)"))
     path = f"{HERE}:{ROOT}"
     home = Home(tmp_path)
-    swept = home.kgen("sweep", str(problem), "--device", "cpu", "--baselines", "eager", "--budget", "3", "-q", KGEN_PLUGINS="toy_plugin", PYTHONPATH=path)
+    options = ("--device", "cpu", "--baselines", "eager", "--budget", "2", "-q")
+    swept = wait(home.start_brief("sweep", str(problem), *options, KGEN_PLUGINS="toy_plugin", PYTHONPATH=path))
     assert swept.code in (0, 1), swept.err
     plans = dict(home.ask("select plan, count(*) from candidate join evaluation on candidate_id = candidate.id where status = 'ok' group by plan"))
     named = [plan for plan in plans if plan.startswith("toy_loop[degrees, ") and "drop_negations" in plan]

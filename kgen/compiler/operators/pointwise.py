@@ -6,7 +6,7 @@ import math
 from operator import and_, ge, gt, le, lshift, lt, or_, rshift, xor
 from typing import Any, Callable, Sequence
 
-from kgen.compiler.graph.dtypes import is_float
+from kgen.compiler.graph.dtypes import DTYPES, is_float, nbytes
 from kgen.compiler.graph.graph import Node, Ref
 from kgen.compiler.graph.library_call import DEVICE, X, Literal, dtype_named
 from kgen.compiler.loops.expr import (INFINITY, Cast, Expr, attr, both, differ, double, either, equal, exactly, filled,
@@ -87,6 +87,30 @@ def _by_whole(least: int, end: int = 1 << 31) -> Callable[[Captured], bool]:
         return not is_float(call.type.dtype) and type(other) is int and least <= other < end
 
     return accept
+
+
+def _integers(call: Captured) -> bool:
+    """Accept two tensors of integers, whose result is one of integers."""
+    given = [call.types.get(call.arguments[name].name) if isinstance(call.arguments[name], Ref) else None for name in ("self", "other")]
+    return all(of is not None and of.dtype in DTYPES and DTYPES[of.dtype].kind == "int" for of in (*given, call.type))
+
+
+def _floors(call: Captured) -> bool:
+    """Accept integers whose quotient is the whole number below it."""
+    return call.arguments.get("rounding_mode", "floor") == "floor" and _integers(call)
+
+
+def _bits(call: Captured) -> dict[str, Any]:
+    """The bits of a result."""
+    return {"bits": 8 * nbytes(call.type.dtype)}
+
+
+#: Two integers as ones of the result's dtype. A divisor of 0, for which PyTorch raises or gives any number, counts as 1.
+_X, _Y = Cast(x), Cast(where(equal(y, 0), 1, y))
+#: Whether a remainder has another sign than its divisor.
+_TURNS = both(differ(_X % _Y, 0), differ(_X % _Y < 0, _Y < 0))
+#: Whether bits are moved by less than none, or by all.
+_FAR = either(y < 0, y >= attr("bits"))
 
 
 def _clamp_attrs(call: Captured) -> dict[str, Any] | None:
@@ -190,6 +214,12 @@ MORE_POINTWISE = (
          integers=x / y - (x % y < 0)),
     *(_pointwise(f"bitwise_{name}_shift", f"bitwise_{name}_shift.Tensor_Scalar bitwise_{name}_shift.Tensor __{name[0]}shift__.Scalar", None,
          accept=_by_whole(0, 31), **_BINARY, integers=shift(x, y)) for name, shift in (("left", lshift), ("right", rshift))),
+    _pointwise("remainder_of_integers", "remainder.Tensor", None, accept=_integers, **_BINARY, integers=where(_TURNS, _X % _Y + _Y, _X % _Y)),
+    _pointwise("quotient_of_integers", "floor_divide.default div.Tensor_mode", None, accept=_floors, **_BINARY, integers=_X / _Y - _TURNS),
+    _pointwise("shifted_left", "bitwise_left_shift.Tensor __lshift__.Tensor", None, accept=_integers, read=_bits, **_BINARY,
+         integers=where(_FAR, 0, _X << y)),
+    _pointwise("shifted_right", "bitwise_right_shift.Tensor __rshift__.Tensor", None, accept=_integers, read=_bits, **_BINARY,
+         integers=where(_FAR, -(x < 0), _X >> y)),
     _pointwise("fmod", "fmod.Tensor fmod.Scalar", fmod(x, y), **_BINARY, flops=8),
     _pointwise("fmax", "fmax.default", fmax(x, y), **_BINARY),
     _pointwise("fmin", "fmin.default", fmin(x, y), **_BINARY),

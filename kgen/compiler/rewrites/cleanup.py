@@ -104,6 +104,32 @@ def _is_identity(graph: OpGraph, node: Node) -> bool:
     return node.op in OPS and OPS[node.op].kind is Kind.IDENTITY
 
 
+#: The reduction of a bag, by the number that the operator has for it.
+_OF_BAGS = {0: "sum", 1: "mean"}
+
+
+def bags_to_sums(graph: OpGraph) -> OpGraph:
+    """``embedding_bag`` of bags of one size as the rows of each bag, and their sum or mean, in float32 on the way."""
+    for node in graph.nodes:
+        parts = graph.users(node.name) if node.op == "aten.embedding_bag.padding_idx" else ()
+        if len(parts) != 1 or parts[0].op != "_operator.getitem" or parts[0]["at"] != 0 or len(node.values) != 3:
+            continue
+        table, indices, offsets = node.values
+        given = dict(zip(("scale", "mode", "sparse", "weights", "last", "padding"), node.call.args[3:]))
+        first, of, result = graph.producer(offsets), graph.type(indices), parts[0].type
+        plain = given.get("mode", 0) in _OF_BAGS and not given.get("last") and given.get("padding", -1) in (None, -1)
+        if not plain or first is None or first.op != "arange" or first["start"] != 0 or result.shape[0] * first["step"] != of.numel:
+            continue
+        size, op = first["step"], _OF_BAGS[given.get("mode", 0)]
+        bags = Tensor((result.shape[0], size), of.dtype, (result.multiples[0], 0))
+        rows = Tensor((*bags.shape, result.shape[1]), result.dtype, (*bags.multiples, 0))
+        view = Node(graph.fresh(f"{node.name}_bags"), "view", (indices,), bags, reshape_call(bags))
+        looked_up = Node(graph.fresh(f"{node.name}_rows"), "embedding", (table, view.name), rows, functional("embedding", Y, X), (("dim", 0),))
+        total = Node(parts[0].name, op, (looked_up.name,), result, torch_(op, X, (1,)), (("dims", (1,)), ("keepdim", False)))
+        graph = graph.with_nodes_for(parts[0].name, (view, looked_up, total)).pruned()
+    return graph
+
+
 def fold_casts(graph: OpGraph) -> OpGraph:
     """Keep a weight that each call casts for a contraction, as autocast does, in the other dtype."""
     known: dict[tuple[str, str], str] = {}
