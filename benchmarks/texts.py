@@ -73,13 +73,19 @@ def all_texts(files: Sequence[Path], jobs: int) -> dict[str, Texts]:
         return dict(zip((f"{file.parent.name}/{file.name}" for file in files), pool.map(texts, files, chunksize=1)))
 
 
+def _in_tree(file: Path) -> Path:
+    """A file of this tree as one of the tree that a process runs in; another as it is."""
+    path = file.resolve()
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+
+
 def at(commit: str, files: Sequence[Path], jobs: int) -> dict[str, Texts]:
     """The same at another commit, by the script that is in its tree: modules may have had other names."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         subprocess.run(["git", "-C", ROOT, "worktree", "add", "--detach", tree, commit], check=True, capture_output=True)
         try:
-            words = [sys.executable, tree / "benchmarks" / Path(__file__).name, "--print", "--jobs", str(jobs), *map(Path.resolve, files)]
+            words = [sys.executable, tree / "benchmarks" / Path(__file__).name, "--print", "--jobs", str(jobs), *map(_in_tree, files)]
             environment = os.environ | {"PYTHONPATH": str(tree)}
             ran = subprocess.run(words, cwd=tree, env=environment, check=True, capture_output=True, text=True)
             return json.loads(ran.stdout)
