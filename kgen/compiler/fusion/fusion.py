@@ -17,6 +17,7 @@ kernel that reads one computes it.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -564,22 +565,26 @@ def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> lis
     touched = graph.changed
     ordered = [n for n in nodes if n.effect or touched & read[n.name]]
     before = {b.name: a.name for a, b in zip(ordered, ordered[1:])}
-    waiting = list(nodes)
-    made: set[str] = set()
-    names = {n.name for n in nodes}
+    places = {n.name: at for at, n in enumerate(nodes)}
+    missing = {n.name: {v for v in (*read[n.name], before.get(n.name, "")) if v in places} for n in nodes}
+    waiting: dict[str, list[str]] = {}  # the nodes that miss a value
+    for name, values in missing.items():
+        for value in values:
+            waiting.setdefault(value, []).append(name)
+    at_hand = [at for at, n in enumerate(nodes) if not missing[n.name]]
     out: list[Node] = []
-    while waiting:
-        ready = [
-            n for n in waiting
-            if all(v in made or v not in names for v in read[n.name]) and before.get(n.name, n.name) in made | {n.name}
-        ]  # fmt: skip
+    while at_hand:
+        ready = [nodes[at] for at in at_hand]
         libraries = [n for n in ready if n.name not in fusable]
         follows = [n for n in ready if out and out[-1].name in read[n.name]]
         effects = [n for n in ready if n.effect and n.name in fusable]
         alike = [n for n in ready if out and _reduce_alike(n, out[-1])]
         node = (libraries or effects or alike or follows or ready)[0]
-        waiting.remove(node)
-        made.add(node.name)
+        at_hand.remove(places[node.name])
+        for name in waiting.get(node.name, ()):
+            missing[name].discard(node.name)
+            if not missing[name]:
+                bisect.insort(at_hand, places[name])
         out.append(node)
     return out
 

@@ -119,7 +119,7 @@ class Place:
     def _steps_by(self, symbol: sympy.Symbol, count: int, number: int, width: int) -> bool:
         """Whether ``width`` neighbours along the axis are every ``count``-th element of a vector, from the ``number``-th on."""
         rest = self.offset - number - count * symbol
-        if rest.has(symbol) or any(symbol in symbols_of(w.index) for w in self.mask):
+        if symbol in symbols_of(rest) or any(symbol in symbols_of(w.index) for w in self.mask):
             return False
         return all(int(term.as_coeff_Mul()[0]) % (count * width) == 0 for term in sympy.Add.make_args(rest))
 

@@ -53,6 +53,7 @@ class Axes:
 
     splits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     extents: dict[sympy.Symbol, Size] = field(default_factory=dict)
+    _bounds: dict[sympy.Expr, tuple[int, int | None]] = field(default_factory=dict)  # an axis keeps its extent
 
     def index(self, name: str, size: Size) -> sympy.Expr:
         """An index that runs over ``size`` elements: one axis, or several where the axis is split; 0 for one element."""
@@ -147,6 +148,11 @@ class Axes:
 
     def bounds(self, expression: sympy.Expr) -> tuple[int, int | None]:
         """The least and the largest value; no largest one where it follows the batch."""
+        if expression not in self._bounds:
+            self._bounds[expression] = self._found_bounds(expression)
+        return self._bounds[expression]
+
+    def _found_bounds(self, expression: sympy.Expr) -> tuple[int, int | None]:
         low, high = 0, 0
         for term in sympy.Add.make_args(expression):
             coefficient, atom = term.as_coeff_Mul()

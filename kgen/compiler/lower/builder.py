@@ -141,7 +141,7 @@ class ProgramBuilder:
         """The step that loads an element under the mask; a symbol that stands for a value varies as the value does."""
         mask = self.mask if mask is None else mask
         symbols = symbols_of(offset).union(*(symbols_of(w.index) for w in mask))
-        args = tuple(dict.fromkeys(self.places[s] for s in sorted(symbols, key=str) if s in self.places))
+        args = tuple(dict.fromkeys(self.places[s] for s in sorted(self.places.keys() & symbols, key=lambda s: s.name)))
         varies = frozenset(s for s in symbols if s not in self.places).union(*(self.steps[a].varies for a in args))
         return Step("load", tensor, args, varies, offset, mask, dtype=dtype)
 
@@ -336,7 +336,7 @@ class ProgramBuilder:
         if not over:
             return tuple(self.map(f"{stem}_{part}", text, args[:1]) for part, text in zip(COMBINES[kind], OF_ONE.get(kind, (SELF,))))
         varies = frozenset().union(*(self.steps[a].varies for a in args))
-        step = Step("reduce", kind, args, varies - over, axes=tuple(sorted(over, key=str)), dtype=self.steps[args[0]].dtype)
+        step = Step("reduce", kind, args, varies - over, axes=tuple(sorted(over, key=lambda s: s.name)), dtype=self.steps[args[0]].dtype)
         if not over <= varies:
             raise NotFusable(f"{stem} reduces values that are the same along a reduced axis")
         return tuple(self._keep(f"{stem}_{part}", self.part_of(step, number)) for number, part in enumerate(COMBINES[kind]))

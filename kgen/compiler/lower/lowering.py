@@ -56,7 +56,7 @@ class _Parts:
 
     def of(self, builder: ProgramBuilder, index: Index) -> Iterator[Index]:
         """The index in each part; the index itself where it does not run along the axis."""
-        if not any(i.has(self.symbol) for i in index):
+        if not any(self.symbol in symbols_of(i) for i in index):
             yield index
             return
         inside = builder.axes.index(f"{self.symbol.name}_part", self.size) if self.size > 1 else 0
