@@ -407,7 +407,7 @@ class _Cutter:
         yield greedy
         yield self._greedy(run, bare_contractions=True)
         more = [at for at in range(length - 1) if not greedy[at]]
-        more = more[:: -(-len(more) // SOME_CUTS)] if length > LONG_RUN else more
+        more = more[:: max(1, -(-len(more) // SOME_CUTS))] if length > LONG_RUN else more
         yield from (tuple(g or i == at for i, g in enumerate(greedy)) for at in more)
         yield from ((*greedy[:at], True, *self._greedy(run[at + 1 :])) for at in more)  # the rest may be longer pieces
         yield (True,) * (length - 1)
