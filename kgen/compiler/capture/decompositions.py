@@ -65,6 +65,11 @@ def traced(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return None
 
 
+def is_ours(target: Any) -> bool:
+    """Whether the operator has a decomposition of ours, which draws no random numbers."""
+    return str(target) in _OWN
+
+
 @lru_cache(maxsize=1)
 def _table() -> dict[Any, Callable[..., Any]]:
     """PyTorch's decompositions of what the table of operators lacks, and ours."""
@@ -211,7 +216,43 @@ def _instance_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, use_inpu
     return y if bias is None else y + bias.view(wide)
 
 
+def _attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """softmax(q k^T * scale + mask) v; a row that is masked as a whole gives zeros."""
+    import torch
+
+    heads = q.shape[:-2]
+    if dropout_p or (attn_mask is not None and is_causal):
+        return NotImplemented
+    if enable_gqa and k.shape[-3] == v.shape[-3] != q.shape[-3]:
+        k, v = (_heads(t, q.shape[-3]) for t in (k, v))
+    if not heads == k.shape[:-2] == v.shape[:-2]:
+        return NotImplemented
+    q, k, v = (t.reshape(-1, *t.shape[-2:]) for t in (q, k, v))
+    scores = torch.bmm(q, k.transpose(1, 2)) * (1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if is_causal:
+        rows, columns = (torch.arange(size, device=q.device) for size in scores.shape[1:])
+        scores = torch.where(rows.unsqueeze(-1) >= columns, scores, -math.inf)
+    elif attn_mask is not None:
+        scores = scores.reshape(*heads, *scores.shape[1:])
+        scores = torch.where(attn_mask, scores, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+    found = torch.ops.aten.softmax.int(scores, -1)
+    if attn_mask is not None:
+        found = torch.where(_aten("amax", scores, [-1], True) == -math.inf, 0.0, found).reshape(-1, *found.shape[-2:])
+    return torch.bmm(found, v).reshape(*heads, q.shape[1], v.shape[-1])
+
+
+def _heads(x: torch.Tensor, count: int) -> torch.Tensor:
+    """Each head of the tensor as often as several queries share it, side by side."""
+    times = count // x.shape[-3]
+    wide = x.unsqueeze(-3).expand(*x.shape[:-2], times, *x.shape[-2:])
+    return wide.reshape(*x.shape[:-3], count, *x.shape[-2:])
+
+
 _OWN: dict[str, Callable[..., Any]] = {
+    "aten.scaled_dot_product_attention.default": _attention,
     "aten.max.dim": _extreme("max"),
     "aten.min.dim": _extreme("min"),
     "aten.max.default": _of_all("max"),

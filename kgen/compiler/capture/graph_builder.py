@@ -244,7 +244,9 @@ class Reader:
         import torch
         import torch.utils._pytree as pytree
 
-        if not isinstance(n.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in n.target.tags:
+        if not isinstance(n.target, torch._ops.OpOverload):
+            return None
+        if torch.Tag.nondeterministic_seeded in n.target.tags and not decompositions.is_ours(n.target):
             return None
         read = [self.value(x) for x in pytree.tree_leaves((n.args, n.kwargs)) if isinstance(x, torch.fx.Node)]
         if not all(isinstance(x, Ref) and x.name in node.inputs for x in read):

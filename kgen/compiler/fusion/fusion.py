@@ -194,7 +194,7 @@ def _whole(graph: OpGraph, templates: Sequence[Template]) -> frozenset[str]:
     while any(n.parts and n.name not in whole for n in graph.nodes):
         cutter = _Cutter(variants(graph, whole)[-1], tuple(templates), {})
         left = {n.origin for n in cutter.graph.nodes if n.origin and n.name not in cutter.free and not cutter._fusable(n)}
-        if not left:
+        if left <= whole:
             break
         whole |= left
     return whole
