@@ -12,7 +12,7 @@ from kgen.codegen.space import Axis, Space
 from kgen.codegen.template import Rendering, Task, Template
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.loops.expr import exactly, x
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.compiler.operators import table as operators
 from kgen.compiler.operators.op import Kind, entry
@@ -41,7 +41,7 @@ def takes(program: Program) -> bool:
 
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
-    (only,) = schedule(program, keep=True).passes
+    (only,) = passes_of(program, keep=True).passes
     args = arguments(task, program, params)
     body = [load_statement(load, sources(args)) for load in only.loads]
     body += [*(statement(step, "cpu") for step in only.maps), *(store_statement(store, written(store, args)) for store in only.stores)]

@@ -10,7 +10,7 @@ from kgen.codegen.c_printer import load_statement, one_pass, store_statement, st
 from kgen.codegen.space import Axis, Constraint
 from kgen.codegen.template import Task
 from kgen.compiler.graph.dtypes import loaded, value_type
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Load, Program, Store
 from kgen.devices.hardware import Hardware
 from kgen.templates.cpu.target import vector_axis
@@ -70,7 +70,7 @@ def reduction_axes(task: Task, parts: tuple[int, ...]) -> list[Axis]:
     axes = [Axis("parts", parts)] if splits else []
     if several:
         axes.append(Axis(several, ("online",) if splits else ("two_pass", "online")))
-    if len(schedule(online, keep=True).passes) > 1:
+    if len(passes_of(online, keep=True).passes) > 1:
         axes.append(Axis("row", ("buffer", "reread") if isinstance(online.col_size, int) else ("reread",)))
     return [*axes, *vector_axis(task.hardware), *output_axis(task)]
 
@@ -79,7 +79,7 @@ def kept_bytes(task: Task, rows: str = "") -> Constraint:
     """Kept rows fit a thread's stack: one row, or as many as the axis ``rows`` says."""
     online = task.plan.program(task.kernel)
     several = one_pass(online)
-    kept = {how: schedule(task.plan.program(task.kernel, two_passes=how == "two_pass"), keep=True).kept for how in ("online", "two_pass")}
+    kept = {how: passes_of(task.plan.program(task.kernel, two_passes=how == "two_pass"), keep=True).kept for how in ("online", "two_pass")}
     return Constraint(
         "kept_bytes",
         f"more than {MOST_KEPT_BYTES >> 10} KB of kept rows on a thread's stack",

@@ -7,7 +7,7 @@ from kgen.codegen.arguments import arguments as pointers, signature, sources, su
 from kgen.codegen.c_printer import pointer, row_loads, statement, store_statement
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Filled, Rendering, Task, Template
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.devices.roofline import Arithmetic
 from kgen.templates.cpu import common
@@ -47,7 +47,7 @@ def render(task: Task, params: Params) -> Rendering:
     of, n = program.contraction, program.cols
     width, at_once = common.panel(task.hardware)
     panels = -(-n // width)
-    plan = schedule(program, keep=True)
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
     pack = f"{task.kernel.name}_pack"
     x, right = (Argument(pointer(name), "in", name) for name in (of.x, of.weight))

@@ -9,7 +9,7 @@ from kgen.codegen.arguments import arguments as pointers, signature, sources, su
 from kgen.codegen.c_printer import pointer, row_loads, statement, store_statement
 from kgen.codegen.space import Space
 from kgen.codegen.template import Argument, Rendering, Task, Template
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.devices.roofline import Arithmetic
 from kgen.templates.cpu import common
@@ -41,7 +41,7 @@ def render(task: Task, params: Params) -> Rendering:
     of, window = program.contraction, program.contraction.window
     width, most = common.panel(task.hardware)
     at_once = max((n for n in range(most // 2 + 1, most + 1) if window.channels_out % n == 0), default=most)
-    plan = schedule(program, keep=True)
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
     first = tuple(Argument(pointer(name), "in", name) for name in (of.x, of.weight))
     args = [*first, *(a for a in pointers(task, program, params) if a not in first)]

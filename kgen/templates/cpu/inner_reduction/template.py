@@ -11,7 +11,7 @@ from kgen.codegen.c_printer import block, describe, kept_values, one_pass, row_l
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Rendering, Task, Template
 from kgen.compiler.graph.dtypes import value_type
-from kgen.compiler.loops.passes import Pass, schedule
+from kgen.compiler.loops.passes import Pass, passes_of
 from kgen.compiler.loops.program import Program, Reduce
 from kgen.templates.cpu import common
 
@@ -80,7 +80,7 @@ def render(task: Task, params: Params) -> Rendering:
     several = one_pass(task.plan.program(task.kernel))
     program = task.plan.program(task.kernel, two_passes=params.get(several) == "two_pass")
     keep = params.get("row") == "buffer"
-    plan = schedule(program, keep=keep)
+    plan = passes_of(program, keep=keep)
     args = pointers(task, program, params)
     fixed, parts = isinstance(program.col_size, int), int(params.get("parts", 1))
     tile = min(int(params["tile"]), program.cols)

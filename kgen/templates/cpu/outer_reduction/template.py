@@ -8,7 +8,7 @@ from kgen.codegen.c_printer import row_loads, statement
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Rendering, Task, Template
 from kgen.compiler.graph.dtypes import is_float
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
@@ -48,7 +48,7 @@ def space(task: Task) -> Space:
 
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
-    plan = schedule(program, keep=True)
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
     moments, extra = batch_moments(task)
     args = pointers(task, program, params)

@@ -7,7 +7,7 @@ from kgen.codegen.arguments import arguments as pointers, output_axis, signature
 from kgen.codegen.c_printer import row_loads, statement
 from kgen.codegen.space import Axis, Space
 from kgen.codegen.template import Rendering, Task, Template
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.compiler.loops.transposes import transpose_of
 from kgen.templates.cpu import common
@@ -42,7 +42,7 @@ def space(task: Task) -> Space:
 
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
-    plan = schedule(program, keep=True)
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
     args = pointers(task, program, params)
     tile, line = min(int(params["tile"]), program.cols), common.line(program)

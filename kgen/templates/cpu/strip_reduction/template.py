@@ -11,7 +11,7 @@ from kgen.codegen.c_printer import block, describe, fill, kept_values, one_pass,
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Rendering, Task, Template
 from kgen.compiler.graph.dtypes import loaded, value_type
-from kgen.compiler.loops.passes import Pass, Schedule, schedule
+from kgen.compiler.loops.passes import Pass, Passes, passes_of
 from kgen.compiler.loops.program import Load, Map, Program, Reduce, Store
 from kgen.templates.cpu import common
 
@@ -102,7 +102,7 @@ def space(task: Task) -> Space:
 def render(task: Task, params: Params) -> Rendering:
     several = one_pass(task.plan.program(task.kernel))
     program = task.plan.program(task.kernel, two_passes=params.get(several) == "two_pass")
-    plan = schedule(program, keep=params.get("row") == "buffer")
+    plan = passes_of(program, keep=params.get("row") == "buffer")
     args = pointers(task, program, params)
     emitter = _Emitter(program, plan, params, args)
     beside, parts = _beside(program), int(params.get("parts", 1))
@@ -138,7 +138,7 @@ def render(task: Task, params: Params) -> Rendering:
 class _Emitter:
     """Spells the passes over one strip. A row value is an array with one element for each row of the strip."""
 
-    def __init__(self, program: Program, plan: Schedule, params: Params, args: list[Argument]) -> None:
+    def __init__(self, program: Program, plan: Passes, params: Params, args: list[Argument]) -> None:
         self.program, self.plan, self.arguments, self.sources = program, plan, args, sources(args)
         self.width, self.parts = min(int(params["width"]), _beside(program)), int(params.get("parts", 1))
         self.cols = str(program.cols) if isinstance(program.col_size, int) else "cols"

@@ -12,7 +12,7 @@ from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Rendering, Task, Template
 from kgen.codegen.windowing import WindowParts, minus, outside, runs_across, times
 from kgen.compiler.graph.dtypes import loaded, value_type
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Load, Map, Program
 from kgen.templates.cpu.target import vector_axis
 
@@ -58,7 +58,7 @@ def space(task: Task) -> Space:
 
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
-    plan = schedule(program, keep=True)
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
     args = pointers(task, program, params)
     parts, read_from = WindowParts.of(program), sources(args)

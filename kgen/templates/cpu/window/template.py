@@ -10,7 +10,7 @@ from kgen.codegen.c_printer import block, fill, load_statement, row_loads, state
 from kgen.codegen.space import Axis, Space
 from kgen.codegen.template import Rendering, Task, Template
 from kgen.codegen.windowing import WindowParts, minus, outside, runs_across, times
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Load, Map, Program
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
@@ -45,7 +45,7 @@ def space(task: Task) -> Space:
 
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
-    plan = schedule(program, keep=True)
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
     args = pointers(task, program, params)
     parts = WindowParts.of(program)

@@ -23,7 +23,7 @@ from kgen.codegen.c_printer import describe, load_statement, output_pointer, poi
 from kgen.codegen.combines import SPELLED
 from kgen.codegen.template import Argument, Before, Filled, Rendering, Task, Template
 from kgen.compiler.graph.dtypes import DTYPES, is_float, is_narrow
-from kgen.compiler.loops.passes import Pass, Schedule, schedule
+from kgen.compiler.loops.passes import Pass, Passes, passes_of
 from kgen.compiler.loops.program import ELEMENT, ROW, Load, Program, Reduce, Store
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
@@ -315,14 +315,14 @@ def _epilogue(program: Program, args: list[Argument], widest: int, most: int, st
     }
 
 
-def _in_place(program: Program) -> Schedule:
+def _in_place(program: Program) -> Passes:
     """The passes of the epilogue: a value that is kept between them takes the place of its sum; else all are computed again."""
-    plan, taken = schedule(program, keep=True), False
+    plan, taken = passes_of(program, keep=True), False
     for of in plan.passes:
         if taken and program.contraction.name in _read(of):
-            return schedule(program, keep=False)
+            return passes_of(program, keep=False)
         taken = taken or bool(of.keeps)
-    return plan if plan.kept <= 1 else schedule(program, keep=False)
+    return plan if plan.kept <= 1 else passes_of(program, keep=False)
 
 
 def _read(of: Pass) -> set[str]:
@@ -336,7 +336,7 @@ def _columns(of: Pass) -> list[Load]:
 
 
 def _pass(
-    program: Program, plan: Schedule, of: Pass, first: Sequence[Load], vec: int, args: list[Argument], store: str
+    program: Program, plan: Passes, of: Pass, first: Sequence[Load], vec: int, args: list[Argument], store: str
 ) -> dict[str, object]:
     """The statements of one pass over the columns of a lane; it reads ``first`` of whole columns before all else."""
     read_from, columns = sources(args), _columns(of)
@@ -363,7 +363,7 @@ def _pass(
     }
 
 
-def _of_span(program: Program, plan: Schedule, needed: set[str], args: list[Argument], stores: Sequence[str] = ()) -> list[str]:
+def _of_span(program: Program, plan: Passes, needed: set[str], args: list[Argument], stores: Sequence[str] = ()) -> list[str]:
     """The statements that find these values of a whole span, from those that its reductions left, and that store them."""
     found: list[str] = []
     steps = [*plan.row_loads, *(s for s in program.steps if isinstance(s, Reduce) or s.level == ROW)]

@@ -13,7 +13,7 @@ from kgen.compiler.graph.convolutions import Convolution, Line, Residue
 from kgen.compiler.graph.dtypes import DTYPES, is_narrow
 from kgen.compiler.loops.expr import Expr, calls, has_sign
 from kgen.compiler.loops.functions import FUNCTIONS
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import ELEMENT, Map, Program
 from kgen.devices.hardware import Hardware
 from kgen.devices.roofline import Arithmetic
@@ -527,7 +527,7 @@ def takes(program: Program) -> bool:
     if not _pools(program):
         return False
     kinds = _OVER_CHANNELS if of.across else _OVER_PIXELS
-    passes = schedule(program, keep=True).passes
+    passes = passes_of(program, keep=True).passes
     if not kinds.issuperset(r.kind for r in program.reductions) or len(passes) > (2 if of.across else 1):
         return False
     if any(later.reductions for later in passes[1:]) or (of.across and (of.window.groups > 1 or rows_of(program, together(program)) > _MOST_ROWS)):

@@ -23,7 +23,7 @@ from kgen.codegen.combines import SPELLED
 from kgen.codegen.template import Argument, Filled, Rendering, Task, Template
 from kgen.compiler.graph.convolutions import Convolution, Residue
 from kgen.compiler.graph.dtypes import DTYPES
-from kgen.compiler.loops.passes import Pass, Schedule, schedule
+from kgen.compiler.loops.passes import Pass, Passes, passes_of
 from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Reduce, Store, Window
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
@@ -182,7 +182,7 @@ def _words(task: Task) -> list[str]:
 
 def _before(task: Task, program: Program, sizes: Sizes) -> dict[str, object]:
     """The statements that make neighbouring pixels of an image, which is a row of the program in front."""
-    plan = schedule(program, keep=True)
+    plan = passes_of(program, keep=True)
     (only,), read_from = plan.passes, {name: pointer(name) for name in program.tensors}
     outer, inner = common.load_statements(only.loads, sizes.pixels_at_once, read_from)
     return {
@@ -196,7 +196,7 @@ def _before(task: Task, program: Program, sizes: Sizes) -> dict[str, object]:
 
 def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str, object]:
     """The context of the epilogue: it finishes four neighbouring pixels, or one by one where they are not aligned."""
-    plan, read_from = schedule(program, keep=True), sources(args)
+    plan, read_from = passes_of(program, keep=True), sources(args)
     only, *later = plan.passes
     vec = sizes.vec
     stored, reduced = (_Steps.of(program, plan, only, [x.arg for x in of]) for of in (only.stores, only.reductions))
@@ -292,7 +292,7 @@ class _Steps:
     row_values: frozenset[str]
 
     @classmethod
-    def of(cls, program: Program, plan: Schedule, only: Pass, wanted: Sequence[str]) -> _Steps:
+    def of(cls, program: Program, plan: Passes, only: Pass, wanted: Sequence[str]) -> _Steps:
         by_name = {s.name: s for s in (*program.loads, *program.steps) if not isinstance(s, (Reduce, Window))}
         found, waiting = set(), list(wanted)
         while waiting:

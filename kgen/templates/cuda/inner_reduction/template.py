@@ -13,7 +13,7 @@ from kgen.codegen.combines import PLACE, SPELLED
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Rendering, Task, Template
 from kgen.compiler.graph.dtypes import DTYPES, loaded, value_type
-from kgen.compiler.loops.passes import Pass, Schedule, schedule
+from kgen.compiler.loops.passes import Pass, Passes, passes_of
 from kgen.compiler.loops.program import ROW, Load, Map, Program, Reduce
 from kgen.compiler.lower.concatenation import Chosen, chosen
 from kgen.devices.hardware import Hardware
@@ -77,7 +77,7 @@ def _pairs(program: Program) -> bool:
 
     In every second column, such a pair begins one row earlier. On an H200, that took 13% less than one row to a load.
     """
-    plan = schedule(program, keep=False)
+    plan = passes_of(program, keep=False)
     loads = [x for x in program.loads if x.tensor]
     if not loads or len(plan.passes) > 1 or plan.row_loads or plan.passes[0].stores:
         return False
@@ -141,7 +141,7 @@ def _ring_vec(program: Program) -> int:
 
 def _through_ring(program: Program, vec: int) -> tuple[Load, ...]:
     """The loads that more than one pass needs, of neighbouring elements that no other row reads."""
-    first, *_, last = schedule(program, keep=False).passes
+    first, *_, last = passes_of(program, keep=False).passes
     found = [x for x in first.loads if x in last.loads and x.tensor and x.access.full and not (x.access.mask or x.access.spelled)]
     return tuple(x for x in found if x.access.mode(vec) == "vector" and DTYPES[x.dtype].nbytes * vec == SLOT_BYTES)
 
@@ -184,7 +184,7 @@ def takes(program: Program) -> bool:
 
 def _rows_in_cache(task: Task, program: Program) -> int:
     """Rows of which the level-2 cache holds all that the last pass reads again; one where it holds none."""
-    loads = [x for x in schedule(program, keep=False).passes[-1].loads if x.tensor]
+    loads = [x for x in passes_of(program, keep=False).passes[-1].loads if x.tensor]
     of_one = sum(DTYPES[x.dtype].nbytes for x in loads if x.access.full)
     of_all = sum(task.plan.graph.type(x.tensor).nbytes for x in loads if not x.access.full)
     return max(1, int(CACHE_PART * task.hardware.l2_bytes - of_all) // max(1, of_one * program.cols))
@@ -227,8 +227,8 @@ def space(task: Task) -> Space:
     cols, kept = online.cols, {}
     for softmax in ("online", "two_pass"):
         program, _ = _program(task, softmax == "two_pass")
-        kept[softmax] = schedule(program, keep=True).kept
-    passes = len(schedule(online, keep=True).passes)
+        kept[softmax] = passes_of(program, keep=True).kept
+    passes = len(passes_of(online, keep=True).passes)
     several = one_pass(online)
     shared = _shared(task, online, min(kept.values()))
     rings = _teams(online, task.hardware) if passes > 1 and "team" in dict(shared) else {}
@@ -386,7 +386,7 @@ def render(task: Task, params: Params) -> Rendering:
     several = one_pass(task.plan.program(task.kernel))
     two_passes = params.get(several) == "two_pass"
     program, concatenations = _program(task, two_passes)
-    plan = schedule(program, keep=params.get("row") == "registers")
+    plan = passes_of(program, keep=params.get("row") == "registers")
     args = pointers(task, task.plan.program(task.kernel, two_passes=two_passes), params)
     shared = params.get("row") == "shared"
     ring = _ring(program, params, task.hardware, _through_ring(program, int(params["vec"]))) if shared else None
@@ -449,7 +449,7 @@ class _Emitter:
     """Spells the passes of one kernel. With several rows to a block, a row value is an array with one for each."""
 
     def __init__(
-        self, task: Task, program: Program, concatenations: tuple[Chosen, ...], plan: Schedule, params: Params, args: list[Argument], ring: _Ring | None
+        self, task: Task, program: Program, concatenations: tuple[Chosen, ...], plan: Passes, params: Params, args: list[Argument], ring: _Ring | None
     ) -> None:
         self.program, self.concatenations, self.arguments, self.ring = program, concatenations, args, ring
         self.sources = sources(args) | {one.load.tensor: f"{one.load.tensor}_part" for one in concatenations}
@@ -498,7 +498,7 @@ class _Emitter:
         size = f"({rows} + 1) // 2 * 2 + {parts} * {self.part}"
         self.workspace = [Argument("workspace", "workspace", size=size)]
 
-    def body(self, plan: Schedule) -> list[str]:
+    def body(self, plan: Passes) -> list[str]:
         """The kernel's statements behind those that say which row a thread works on."""
         lines = [*self._own_columns(), *self._own_parts(), *self.row_values([(x.name, _row_load(x, self)) for x in plan.row_loads], plan.row_maps)]
         if self.interleaved:
@@ -549,7 +549,7 @@ class _Emitter:
                 lines.append(f"{'else ' if at else ''}if ({part.condition}) {{ {' '.join(own)} }}")
         return lines
 
-    def _interleaved(self, plan: Schedule, row_values: list[str]) -> list[str]:
+    def _interleaved(self, plan: Passes, row_values: list[str]) -> list[str]:
         """The rows of a team, where the pass that stores a row reduces the next one: computing and copying overlap."""
         first, last = plan.passes
         reductions = [self._reduction(r, False) for r in first.reductions]

@@ -7,7 +7,7 @@ from kgen.codegen.arguments import arguments as pointers, signature, sources, su
 from kgen.codegen.c_printer import row_loads, statement
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Rendering, Task, Template
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.templates.cuda import common
 
@@ -76,7 +76,7 @@ def space(task: Task) -> Space:
 
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
-    plan = schedule(program, keep=True)
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
     moments, extra = common.finishing(task)
     vec, threads, splits = int(params["vec"]), int(params["block"]), int(params["splits"])

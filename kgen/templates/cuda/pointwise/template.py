@@ -13,7 +13,7 @@ from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Rendering, Task, Template
 from kgen.compiler.graph.dtypes import DTYPES, loaded, value_type
 from kgen.compiler.loops.access import Place
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import ELEMENT, Load, Program, Store
 from kgen.compiler.loops.transposes import transpose_of
 from kgen.templates.cuda import common
@@ -165,7 +165,7 @@ def _of_groups(groups: Mapping[Any, _Member], pointers: Mapping[str, str], text:
 
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
-    plan = schedule(program, keep=True)
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
     arguments = pointers(task, program, params)
     vec, threads, items = int(params["vec"]), int(params["block"]), int(params["items"])

@@ -19,7 +19,7 @@ from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Rendering, Task, Template
 from kgen.codegen.windowing import WindowParts, inside, minus, times
 from kgen.compiler.graph.dtypes import DTYPES, is_float, loaded, value_type
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Load, Map, Program, Slide
 from kgen.templates.cuda import common
 
@@ -432,7 +432,7 @@ class _Emitter:
 
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
-    plan = schedule(program, keep=True)
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
     arguments = pointers(task, program, params)
     layout = _Layout.of(program, params)
