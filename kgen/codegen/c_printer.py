@@ -267,10 +267,10 @@ def describe(of: Pass, stores: tuple[str, ...]) -> str:
     return "; ".join(parts)
 
 
-def row_loads(plan: Passes) -> list[str]:
-    """Statements that load the values of the whole row."""
+def row_statements(plan: Passes, device_type: str) -> list[str]:
+    """Statements that load and compute the values of the whole row."""
     read_from = {x.tensor: pointer(x.tensor) for x in plan.row_loads}
-    return [load_statement(x, read_from, "row", "0") for x in plan.row_loads]
+    return [load_statement(x, read_from, "row", "0") for x in plan.row_loads] + [statement(m, device_type) for m in plan.row_maps]
 
 
 def store_statement(store: Store, target: str, row: str = "row", col: str = "col", value: str = "") -> str:

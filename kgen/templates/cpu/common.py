@@ -2,20 +2,57 @@
 
 from __future__ import annotations
 
+import math
 import re
-from typing import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Mapping, Sequence
 
-from kgen.codegen.arguments import output_axis
+from kgen.codegen.arguments import InPlace, output_axis
 from kgen.codegen.c_printer import load_statement, one_pass, store_statement, store_value
-from kgen.codegen.space import Axis, Constraint
-from kgen.codegen.template import Task
+from kgen.codegen.space import Axis, Constraint, alike
+from kgen.codegen.template import Schedule, Task, parameter
 from kgen.compiler.graph.dtypes import loaded, value_type
-from kgen.compiler.loops.passes import passes_of
+from kgen.compiler.loops.passes import Passes, passes_of
 from kgen.compiler.loops.program import Load, Program, Store
 from kgen.devices.hardware import Hardware
 from kgen.templates.cpu.target import vector_axis
 
 MOST_KEPT_BYTES = 256 << 10  # bytes of kept rows on a thread's stack
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vectorised(Schedule):
+    """A schedule for a CPU, whose vectors have a width that the compiler prefers."""
+
+    vector_bits: int = parameter("width of the vectors that the compiler prefers", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduction(Vectorised, InPlace):
+    """A schedule of reductions: parts of the columns, one pass or two, rows kept or read again, the place of results."""
+
+    parts: int = parameter("parts of the columns that threads share", 1)
+    softmax: str = parameter("one pass with a running maximum, or two", "online")
+    moments: str = parameter("one pass with moments that are merged, or two", "online")
+    row: str = parameter("whether rows are kept in a buffer or read again", "reread")
+
+    @cached_property
+    def program(self) -> Program:
+        return self.task.program("two_pass" in (self.softmax, self.moments))
+
+    @property
+    def keeps(self) -> bool:
+        return self.row == "buffer"
+
+    @cached_property
+    def passes(self) -> Passes:
+        return passes_of(self.program, keep=self.keeps)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of a kept row."""
+        return 4 * self.passes.kept * self.program.cols if self.keeps else 0
 
 
 _ROWS_AT_ONCE = {512: 14, 256: 6, 128: 6}  # by vector bits: two vectors of sums for each row leave registers for operands
@@ -27,13 +64,8 @@ def panel(hardware: Hardware) -> tuple[int, int]:
     return bits // 16, _ROWS_AT_ONCE[bits]
 
 
-def tile_in_row(cols: int, least: int) -> Constraint:
-    """Tiles of more than a row are alike, so the smallest of them stands for all; ``least`` is always allowed."""
-    return Constraint(
-        "tile_in_row",
-        f"a tile this large holds a whole row of {cols} twice: a smaller one does the same",
-        lambda p: int(p["tile"]) < 2 * cols or int(p["tile"]) == least,
-    )
+def tile_in_row(cols: int, least: int) -> Constraint[Any]:
+    return alike("tile_in_row", "tile", cols, least, f"a tile this large holds a whole row of {cols} twice: a smaller one does the same")
 
 
 #: How the results of a later part of a row, ``{0o}``, ... are merged into those of the parts before it.
@@ -65,7 +97,7 @@ def reduction_axes(task: Task, parts: tuple[int, ...]) -> list[Axis]:
 
     ``parts`` are the numbers of parts that may share a row; none where nothing is split.
     """
-    online = task.plan.program(task.kernel)
+    online = task.program()
     several, splits = one_pass(online), bool(parts) and merges(online)
     axes = [Axis("parts", parts)] if splits else []
     if several:
@@ -75,15 +107,13 @@ def reduction_axes(task: Task, parts: tuple[int, ...]) -> list[Axis]:
     return [*axes, *vector_axis(task.hardware), *output_axis(task)]
 
 
-def kept_bytes(task: Task, rows: str = "") -> Constraint:
-    """Kept rows fit a thread's stack: one row, or as many as the axis ``rows`` says."""
-    online = task.plan.program(task.kernel)
-    several = one_pass(online)
-    kept = {how: passes_of(task.plan.program(task.kernel, two_passes=how == "two_pass"), keep=True).kept for how in ("online", "two_pass")}
+def kept_bytes(*rows: str) -> Constraint[Any]:
+    """Kept rows fit a thread's stack: one row, or as many as the parameters ``rows`` say."""
     return Constraint(
         "kept_bytes",
+        ("row", "softmax", "moments", *rows),
         f"more than {MOST_KEPT_BYTES >> 10} KB of kept rows on a thread's stack",
-        lambda p: p.get("row") != "buffer" or kept[p.get(several, "online")] * online.cols * int(p.get(rows, 1)) * 4 <= MOST_KEPT_BYTES,
+        lambda s: s.kept_bytes * math.prod(getattr(s, name) for name in rows) <= MOST_KEPT_BYTES,
     )
 
 

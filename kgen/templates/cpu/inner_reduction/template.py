@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.codegen.c_printer import block, describe, kept_values, one_pass, row_loads, statement, store_statement
+from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
+from kgen.codegen.c_printer import block, describe, kept_values, row_statements, statement, store_statement
 from kgen.codegen.space import Axis, Constraint, Space
-from kgen.codegen.template import Argument, Rendering, Task, Template
+from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import value_type
-from kgen.compiler.loops.passes import Pass, passes_of
+from kgen.compiler.loops.passes import Pass
 from kgen.compiler.loops.program import Program, Reduce
 from kgen.templates.cpu import common
-
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "tile": "elements that are worked on at a time",
-    "chunk": "rows that a thread takes at once",
-    "parts": "parts of a row that threads share",
-    "moments": "one pass with Chan's moments, or two",
-    "softmax": "one pass with a running maximum, or two",
-    "row": "whether a row is kept on chip or read again",
-    "vector_bits": "width of the vectors that the compiler prefers",
-    "output": "whether the result is written over an operand",
-}
 
 #: Elements of a tile's sum that a lane adds up one after the other. A softmax of 8192 columns behind GELU has 1.06 times
 #: the error of PyTorch's sums with 512, and 1.57 times with 1024, which validation refuses.
@@ -38,6 +27,12 @@ FEW_ROWS = 1024
 SHORT_ROW = 2048  # columns; a thread takes many such rows in turn first, since rows side by side store to one cache line
 
 
+@dataclass(frozen=True, kw_only=True)
+class InnerReduction(common.Reduction):
+    tile: int = parameter("elements that are worked on at a time")
+    chunk: int = parameter("rows that a thread takes at once")
+
+
 def takes(program: Program) -> bool:
     """Programs with reductions along the row, whose columns lie side by side."""
     if not program.reductions or program.contraction or program.moments_of or not program.reduces_floats:
@@ -46,7 +41,7 @@ def takes(program: Program) -> bool:
 
 
 def space(task: Task) -> Space:
-    online = task.plan.program(task.kernel)
+    online = task.program()
     cols, widest, threads = online.cols, max(task.hardware.vector_bits, default=128), task.hardware.threads
     splits = common.merges(online) and online.rows < 64 * threads
     axes = (
@@ -56,62 +51,58 @@ def space(task: Task) -> Space:
     )
     constraints = (
         common.tile_in_row(cols, least=256),
-        common.kept_bytes(task),
+        common.kept_bytes(),
         Constraint(
             "terms_of_a_lane",
+            ("tile", "vector_bits"),
             f"sums of over {MOST_TERMS} terms, one after the other in a lane, are less exact than PyTorch's",
-            lambda p: min(int(p["tile"]), cols) * 32 <= MOST_TERMS * int(p.get("vector_bits", widest)),
+            lambda s: min(s.tile, cols) * 32 <= MOST_TERMS * (s.vector_bits or widest),
         ),
         Constraint(
             "chunks_for_all",
+            ("chunk",),
             "chunks so large that some threads get no row",
-            lambda p: int(p["chunk"]) == 1 or int(p["chunk"]) * threads * 2 <= online.rows,
+            lambda s: s.chunk == 1 or s.chunk * threads * 2 <= online.rows,
         ),
         Constraint(
             "tiles_for_all",
+            ("parts", "tile"),
             "parts of less than a tile: some threads get no column",
-            lambda p: p.get("parts", 1) == 1 or int(p["parts"]) * int(p["tile"]) <= cols,
+            lambda s: s.parts == 1 or s.parts * s.tile <= cols,
         ),
     )
-    return Space(axes, constraints)
+    return Space(partial(InnerReduction, task), axes, constraints)
 
 
-def render(task: Task, params: Params) -> Rendering:
-    several = one_pass(task.plan.program(task.kernel))
-    program = task.plan.program(task.kernel, two_passes=params.get(several) == "two_pass")
-    keep = params.get("row") == "buffer"
-    plan = passes_of(program, keep=keep)
-    args = pointers(task, program, params)
-    fixed, parts = isinstance(program.col_size, int), int(params.get("parts", 1))
-    tile = min(int(params["tile"]), program.cols)
+def render(schedule: InnerReduction) -> Rendering:
+    program, plan, args = schedule.program, schedule.passes, pointers(schedule)
+    fixed, parts = isinstance(program.col_size, int), schedule.parts
+    tile = min(schedule.tile, program.cols)
     inner = common.line(program)
-    row_statements = row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps]
+    row_values = row_statements(plan, "cpu")
     passes = [_one_pass(s, args, program, tile, parts) for s in plan.passes]
     results = [name for r in program.reductions for name in r.names]
     rows = "rows" if fixed else str(program.rows)
     workspace = [Argument("workspace", "workspace", size=f"2 * {len(results) * parts} * {rows}")] if parts > 1 else []
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "cols": program.cols if fixed else "cols",
         "columns": program.cols if fixed else "any number of columns",
         "extent": "rows" if fixed else "cols",
         "row_count": program.rows,
         "integer": "long long" if program.wide else "int",
         "tile": tile,
-        "chunk": params["chunk"],
+        "chunk": schedule.chunk,
         "parts": parts,
         "inner": inner,
         "exact": fixed and parts == 1 and (inner or program.cols) % tile == 0,
-        "keep": keep,
-        "row_statements": row_statements if parts == 1 or any(_taken(x.name, passes) for x in (*plan.row_loads, *plan.row_maps)) else [],
+        "keep": schedule.keeps,
+        "row_statements": row_values if parts == 1 or any(_taken(x.name, passes) for x in (*plan.row_loads, *plan.row_maps)) else [],
         "kept_values": kept_values(program, plan),
         "passes": passes,
         "results": results,
-        "merging": [*row_statements, *_merging(plan.passes[0], args)] if parts > 1 else [],
-        **signature([*args, *workspace]),
+        "merging": [*row_values, *_merging(plan.passes[0], args)] if parts > 1 else [],
     }
-    return Rendering(context, (*args, *workspace))
+    return rendering(schedule, [*args, *workspace], context)
 
 
 def _taken(name: str, passes: list[dict[str, Any]]) -> bool:
@@ -279,8 +270,8 @@ TEMPLATE = Template(
     device_type="cpu",
     file="cpu/inner_reduction/inner_reduction.cpp.j2",
     takes=takes,
+    schedule=InnerReduction,
     space=space,
     render=render,
-    parameters=PARAMETERS,
     in_place=True,
 )

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Sequence
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.codegen.c_printer import block, describe, fill, kept_values, one_pass, statement, store_value
-from kgen.codegen.space import Axis, Constraint, Space
-from kgen.codegen.template import Argument, Rendering, Task, Template
+from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
+from kgen.codegen.c_printer import block, describe, fill, kept_values, statement, store_value
+from kgen.codegen.space import Axis, Constraint, Space, alike
+from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import loaded, value_type
-from kgen.compiler.loops.passes import Pass, Passes, passes_of
+from kgen.compiler.loops.passes import Pass
 from kgen.compiler.loops.program import Load, Map, Program, Reduce, Store
 from kgen.templates.cpu import common
-
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "width": "neighbouring rows of a strip",
-    "parts": "parts of the columns that threads share",
-    "softmax": "one pass with a running maximum, or two",
-    "moments": "one pass with Welford's moments, or two",
-    "row": "whether a strip is kept in a buffer or read again",
-    "vector_bits": "width of the vectors that the compiler prefers",
-    "output": "whether the result is written over an operand",
-}
 
 TILE = 64  # columns that are added up before sums are put together, so that no chain of additions is long
 SHORT_TILE = 16  # columns, likewise, of a few tiles: PyTorch adds up no more in one chain of so short a sum
@@ -67,6 +57,21 @@ _STARTS = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class StripReduction(common.Reduction):
+    width: int = parameter("neighbouring rows of a strip")
+
+    @property
+    def strip(self) -> int:
+        """Rows of a strip that there are."""
+        return min(self.width, self.beside)
+
+    @property
+    def beside(self) -> int:
+        """Rows that lie side by side."""
+        return int(self.program.row_loops[-1].extent)
+
+
 def takes(program: Program) -> bool:
     """Programs with reductions whose neighbouring rows lie side by side."""
     if not program.reductions or program.contraction or program.moments_of or not program.reduces_floats:
@@ -74,38 +79,27 @@ def takes(program: Program) -> bool:
     return program.strided and isinstance(program.row_loops[-1].extent, int)
 
 
-def _beside(program: Program) -> int:
-    """Rows that lie side by side."""
-    return int(program.row_loops[-1].extent)
-
-
 def space(task: Task) -> Space:
-    online = task.plan.program(task.kernel)
-    beside, threads = _beside(online), task.hardware.threads
+    online = task.program()
+    beside, threads = int(online.row_loops[-1].extent), task.hardware.threads
     axes = (Axis("width", (256, 64, 1024)), *common.reduction_axes(task, (threads, 1, 4 * threads) if online.rows < 1024 * threads else ()))
     constraints = (
-        Constraint(
-            "strip_in_rows",
-            f"a strip this wide holds {beside} neighbouring rows twice: a narrower one does the same",
-            lambda p: int(p["width"]) < 2 * beside or int(p["width"]) == 64,
-        ),
-        common.kept_bytes(task, rows="width"),
+        alike("strip_in_rows", "width", beside, 64, f"a strip this wide holds {beside} neighbouring rows twice: a narrower one does the same"),
+        common.kept_bytes("width"),
         Constraint(
             "columns_for_all",
+            ("parts",),
             f"parts of {online.cols} columns with less than {TILE} columns each: merging them costs more than they win",
-            lambda p: p.get("parts", 1) == 1 or int(p["parts"]) * TILE <= online.cols,
+            lambda s: s.parts == 1 or s.parts * TILE <= online.cols,
         ),
     )
-    return Space(axes, constraints)
+    return Space(partial(StripReduction, task), axes, constraints)
 
 
-def render(task: Task, params: Params) -> Rendering:
-    several = one_pass(task.plan.program(task.kernel))
-    program = task.plan.program(task.kernel, two_passes=params.get(several) == "two_pass")
-    plan = passes_of(program, keep=params.get("row") == "buffer")
-    args = pointers(task, program, params)
-    emitter = _Emitter(program, plan, params, args)
-    beside, parts = _beside(program), int(params.get("parts", 1))
+def render(schedule: StripReduction) -> Rendering:
+    program, plan, args = schedule.program, schedule.passes, pointers(schedule)
+    emitter = _Emitter(schedule, args)
+    beside, parts = schedule.beside, schedule.parts
     room = f"{parts} * {emitter.slots * emitter.width} * -(-{beside} // {emitter.width}) * (rows // {beside})"
     if not isinstance(program.col_size, int):
         room = room.replace("rows", str(program.rows))
@@ -116,8 +110,6 @@ def render(task: Task, params: Params) -> Rendering:
     if not any(name in line for one in passes for line in one["lines"] for name in taken):
         head = []  # the loop that merges parts makes the row values
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "width": emitter.width,
         "beside": beside,
         "strips": -(-beside // emitter.width),
@@ -130,17 +122,16 @@ def render(task: Task, params: Params) -> Rendering:
         "head": head,
         "passes": passes,
         "merging": emitter.merging,
-        **signature([*args, *workspace]),
     }
-    return Rendering(context, (*args, *workspace))
+    return rendering(schedule, [*args, *workspace], context)
 
 
 class _Emitter:
     """Spells the passes over one strip. A row value is an array with one element for each row of the strip."""
 
-    def __init__(self, program: Program, plan: Passes, params: Params, args: list[Argument]) -> None:
-        self.program, self.plan, self.arguments, self.sources = program, plan, args, sources(args)
-        self.width, self.parts = min(int(params["width"]), _beside(program)), int(params.get("parts", 1))
+    def __init__(self, schedule: StripReduction, args: list[Argument]) -> None:
+        self.program, self.plan, self.arguments, self.sources = schedule.program, schedule.passes, args, sources(args)
+        self.width, self.parts, program = schedule.strip, schedule.parts, schedule.program
         self.cols = str(program.cols) if isinstance(program.col_size, int) else "cols"
         self.integer = "long long" if program.wide else "int"
         self.tile = SHORT_TILE if SHORT_TILE < program.cols < FEW_TILES * TILE else TILE
@@ -295,8 +286,8 @@ TEMPLATE = Template(
     device_type="cpu",
     file="cpu/strip_reduction/strip_reduction.cpp.j2",
     takes=takes,
+    schedule=StripReduction,
     space=space,
     render=render,
-    parameters=PARAMETERS,
     in_place=True,
 )

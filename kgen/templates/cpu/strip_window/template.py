@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import partial
 from typing import Sequence
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
 from kgen.codegen.c_printer import block, fill, statement, store_value
-from kgen.codegen.space import Axis, Constraint, Space
-from kgen.codegen.template import Rendering, Task, Template
+from kgen.codegen.space import Axis, Space, alike
+from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.codegen.windowing import WindowParts, minus, outside, runs_across, times
 from kgen.compiler.graph.dtypes import loaded, value_type
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Load, Map, Program
+from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
-
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "width": "neighbouring channels of a strip",
-    "tile": "outputs that are worked on at a time",
-    "vector_bits": "width of the vectors that the compiler prefers",
-}
 
 #: How a kind takes in a value. A NaN stays: g++ vectorises two plain selections, and not one that keeps NaN.
 _SUM = ("total[place] += {0};",)
@@ -32,38 +27,36 @@ _TAKE = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class StripWindows(common.Vectorised):
+    width: int = parameter("neighbouring channels of a strip")
+    tile: int = parameter("outputs that are worked on at a time")
+
+
 def takes(program: Program) -> bool:
     """Programs with one window over images whose channels lie side by side, and the same maps under each tap."""
     return runs_across(program)
 
 
 def space(task: Task) -> Space:
-    program = task.plan.program(task.kernel)
+    program = task.program()
     beside, outputs = int(program.row_loops[-1].extent), program.windows[0].slides[-1].outputs
     axes = (Axis("width", (64, 32, 128)), Axis("tile", (32, 16, 64)), *vector_axis(task.hardware))
     constraints = (
-        Constraint(
-            "strip_in_channels",
-            f"a strip this wide holds all {beside} channels twice: a narrower one does the same",
-            lambda p: int(p["width"]) < 2 * beside or int(p["width"]) == 32,
-        ),
-        Constraint(
-            "tile_in_line",
-            f"a tile this large holds a line of {outputs} outputs twice: a smaller one does the same",
-            lambda p: int(p["tile"]) < 2 * outputs or int(p["tile"]) == 16,
-        ),
+        alike("strip_in_channels", "width", beside, 32, f"a strip this wide holds all {beside} channels twice: a narrower one does the same"),
+        alike("tile_in_line", "tile", outputs, 16, f"a tile this large holds a line of {outputs} outputs twice: a smaller one does the same"),
     )
-    return Space(axes, constraints)
+    return Space(partial(StripWindows, task), axes, constraints)
 
 
-def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel)
+def render(schedule: StripWindows) -> Rendering:
+    program = schedule.program
     plan = passes_of(program, keep=True)
     (only,) = plan.passes
-    args = pointers(task, program, params)
+    args = pointers(schedule)
     parts, read_from = WindowParts.of(program), sources(args)
     inner, beside = parts.inner, int(program.row_loops[-1].extent)
-    letter, width, tile = parts.letter(inner), min(int(params["width"]), beside), min(int(params["tile"]), inner.outputs)
+    letter, width, tile = parts.letter(inner), min(schedule.width, beside), min(schedule.tile, inner.outputs)
     row_values = {x.name: x.dtype for x in (*plan.row_loads, *plan.row_maps)}
 
     def load(of: Load, place: str = "place") -> str:
@@ -98,8 +91,6 @@ def render(task: Task, params: Params) -> Rendering:
         *(f"{written(s, args)}[{parts.named(s).access.index(beside='place')}] = {store_value(s)};" for s in program.stores),
     ]
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "width": width,
         "beside": beside,
         "strips": -(-beside // width),
@@ -113,9 +104,8 @@ def render(task: Task, params: Params) -> Rendering:
         "reduction": reduction,
         "given": taken(finish),
         "finish": finish,
-        **signature(args),
     }
-    return Rendering(context, tuple(args))
+    return rendering(schedule, args, context)
 
 
 TEMPLATE = Template(
@@ -123,8 +113,8 @@ TEMPLATE = Template(
     device_type="cpu",
     file="cpu/strip_window/strip_window.cpp.j2",
     takes=takes,
+    schedule=StripWindows,
     space=space,
     render=render,
-    parameters=PARAMETERS,
     channels_last=True,
 )
