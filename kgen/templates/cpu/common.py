@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Mapping, Sequence
@@ -14,7 +13,7 @@ from kgen.codegen.space import Axis, Constraint, alike
 from kgen.codegen.template import Schedule, Task, parameter
 from kgen.compiler.graph.dtypes import loaded, value_type
 from kgen.compiler.loops.passes import Passes, passes_of
-from kgen.compiler.loops.program import Load, Program, Store
+from kgen.compiler.loops.program import Load, Map, Program, Store, by_col
 from kgen.devices.hardware import Hardware
 from kgen.templates.cpu.target import vector_axis
 
@@ -88,8 +87,7 @@ def merges(program: Program) -> bool:
 
 def merged(kind: str, results: Sequence[str], others: Sequence[str]) -> str:
     """The statement that merges what a later part found."""
-    text = re.sub(r"\{(\d)o\}", lambda m: others[int(m[1])], _MERGES[kind])
-    return text.format(*results)
+    return _MERGES[kind].format(*results, **{f"{number}o": other for number, other in enumerate(others)})
 
 
 def reduction_axes(task: Task, parts: tuple[int, ...]) -> list[Axis]:
@@ -135,10 +133,10 @@ def stored(store: Store, target: str, ahead: bool) -> str:
     return f"{target}[{store.access.index('row', 'begin', ahead='at')}] = {store_value(store)};" if ahead else store_statement(store, target)
 
 
-def with_column(body: list[str], program: Program) -> list[str]:
-    """A body of elements ahead of ``begin``, with the column's own number where a statement takes it."""
-    integer = "long long" if program.wide else "int"
-    return [f"const {integer} col = begin + at;", *body] if any(re.search(r"\bcol\b", line) for line in body) else body
+def column_ahead(steps: Sequence[Load | Map], program: Program, numbered: bool = False) -> list[str]:
+    """The statement that finds the number of a column ahead of ``begin``: where one of the steps, or a ``numbered`` buffer, takes it."""
+    counted = (x for x in steps if isinstance(x, Load) and (x.access.mask or x.args))  # the others count from `begin`
+    return [f"const {'long long' if program.wide else 'int'} col = begin + at;"] if numbered or by_col(counted) else []
 
 
 def line(program: Program) -> int:

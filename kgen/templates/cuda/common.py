@@ -95,6 +95,14 @@ def load_statements(
     return outer, inner
 
 
+def one_by_one(access: Load | Store, vec: int) -> bool:
+    """Whether elements of a vector are loaded or stored each by itself, in the loop over them."""
+    mode = access.access.mode(vec)
+    if isinstance(access, Store):
+        return vec == 1 or mode != "vector"
+    return vec == 1 or mode == "gather" or (mode == "vector" and not access.tensor)
+
+
 def load_vector(load: Load, vec: int, read_from: dict[str, str], once: bool) -> str:
     """The expression that loads neighbouring elements at once."""
     vector = f"load_vector{'_once' if once else ''}<{vec}>({read_from[load.tensor]} + {load.access.index()})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,8 +11,8 @@ from kgen.codegen.c_printer import block, describe, kept_values, row_statements,
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import value_type
-from kgen.compiler.loops.passes import Pass
-from kgen.compiler.loops.program import Program, Reduce
+from kgen.compiler.loops.passes import Pass, Passes
+from kgen.compiler.loops.program import Program, Reduce, taken
 from kgen.templates.cpu import common
 
 #: Elements of a tile's sum that a lane adds up one after the other. A softmax of 8192 columns behind GELU has 1.06 times
@@ -96,7 +95,7 @@ def render(schedule: InnerReduction) -> Rendering:
         "inner": inner,
         "exact": fixed and parts == 1 and (inner or program.cols) % tile == 0,
         "keep": schedule.keeps,
-        "row_statements": row_values if parts == 1 or any(_taken(x.name, passes) for x in (*plan.row_loads, *plan.row_maps)) else [],
+        "row_statements": row_values if parts == 1 or _takes_row_values(plan) else [],
         "kept_values": kept_values(program, plan),
         "passes": passes,
         "results": results,
@@ -105,9 +104,10 @@ def render(schedule: InnerReduction) -> Rendering:
     return rendering(schedule, [*args, *workspace], context)
 
 
-def _taken(name: str, passes: list[dict[str, Any]]) -> bool:
-    """Whether a pass over the columns takes the row value."""
-    return any(re.search(rf"\b{name}\b", line) for one in passes for line in one["body"])
+def _takes_row_values(plan: Passes) -> bool:
+    """Whether a pass over the columns takes a value of the row that is there before it."""
+    used = taken(x for of in plan.passes for x in (*of.loads, *of.maps, *of.stores, *of.reductions))
+    return any(x.name in used for x in (*plan.row_loads, *plan.row_maps))
 
 
 def _merging(of: Pass, args: list[Argument]) -> list[str]:
@@ -154,7 +154,9 @@ def _one_pass(of: Pass, args: list[Argument], program: Program, tile: int, parts
         after += [f"double* found = partial + piece * {len(found)};", *(f"found[{k}] = static_cast<double>({name});" for k, name in enumerate(found))]
     else:
         after += _row_level(of, args)
-    body = common.with_column(body, program) if ahead else body
+    if ahead:
+        numbered = bool(of.held or of.keeps or any(r.fills for r in reductions))
+        body = [*common.column_ahead((*of.loads, *of.maps), program, numbered), *body]
     return {
         "comment": describe(of, tuple(s.tensor for s in (*of.stores, *of.row_stores))).capitalize() + ".",
         "before": [line for r in reductions for line in r.before],
@@ -174,6 +176,7 @@ class _Reduction:
 
     def __init__(self, r: Reduce, kept: bool, tile: int, of: Pass, few: bool) -> None:
         self.of = of
+        self.fills = False  # a buffer of values, by their columns
         self.few = few
         self.before: list[str] = []
         self.open: list[str] = []
@@ -201,6 +204,7 @@ class _Reduction:
         """Where the tile's values stand: among those that are kept, or in a buffer that the body fills."""
         if kept:
             return f"{r.arg}_kept + begin"
+        self.fills = True
         self.open.append(f"alignas(64) float {r.arg}_tile[{tile}];")
         self.body.append(f"{r.arg}_tile[col - begin] = {r.arg};")
         return f"{r.arg}_tile"

@@ -56,7 +56,7 @@ def render(schedule: Pointwise) -> Rendering:
         "tiles_of_line": -(-line // tile),
         "exact": program.cols % tile == 0,
         "row_statements": row_statements(plan, "cpu"),
-        "body": common.with_column(body, program) if line else body,
+        "body": [*(common.column_ahead((*only.loads, *only.maps), program) if line else []), *body],
     }
     return rendering(schedule, args, context)
 

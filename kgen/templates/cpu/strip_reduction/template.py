@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Sequence
@@ -13,7 +12,7 @@ from kgen.codegen.space import Axis, Constraint, Space, alike
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import loaded, value_type
 from kgen.compiler.loops.passes import Pass
-from kgen.compiler.loops.program import Load, Map, Program, Reduce, Store
+from kgen.compiler.loops.program import Load, Map, Program, Reduce, Step, Store, taken
 from kgen.templates.cpu import common
 
 TILE = 64  # columns that are added up before sums are put together, so that no chain of additions is long
@@ -106,8 +105,7 @@ def render(schedule: StripReduction) -> Rendering:
     workspace = [Argument("workspace", "workspace", size=room)] if parts > 1 else []
     head = emitter.row_level([], plan.row_loads, plan.row_maps)
     passes = [emitter.one_pass(of) for of in plan.passes]
-    taken = [f"{x.name}_strip" for x in (*plan.row_loads, *plan.row_maps)]
-    if not any(name in line for one in passes for line in one["lines"] for name in taken):
+    if emitter.taken.isdisjoint(x.name for x in (*plan.row_loads, *plan.row_maps)):
         head = []  # the loop that merges parts makes the row values
     context = {
         "width": emitter.width,
@@ -138,14 +136,15 @@ class _Emitter:
         self.slots = sum(len(r.names) for r in program.reductions)
         self.merging: list[str] = []
         self.strips: list[str] = []  # row values that are there
+        self.taken: set[str] = set()  # those of them that passes take
 
-    def _across(self, lines: Sequence[str]) -> list[str]:
-        """The lines for each row of the strip, behind the row values that they take."""
-        text = "\n".join(lines)
-        made = set(re.findall(r"^const \w+(?: \w+)? (\w+) =", text, re.MULTILINE))
-        taken = [name for name in self.strips if name not in made and re.search(rf"\b{name}\b", text)]
-        types = {name: value_type(self.program.dtypes[name]) for name in taken}
-        given = [f"const {types[name]} {name} = {name}_strip[place];" for name in taken]
+    def _across(self, lines: Sequence[str], steps: Sequence[Step] = ()) -> list[str]:
+        """The lines of these steps for each row of the strip, behind the row values that they take."""
+        made = {x.name for x in steps if isinstance(x, (Load, Map))}
+        used = taken(steps) - made
+        found = [name for name in self.strips if name in used]
+        self.taken |= set(found)
+        given = [f"const {value_type(self.program.dtypes[name])} {name} = {name}_strip[place];" for name in found]
         return ["#pragma omp simd", *block("for (int place = 0; place < width; ++place)", [*given, *lines])]
 
     def _load(self, load: Load) -> str:
@@ -173,7 +172,7 @@ class _Emitter:
             declared.append(f"alignas(64) {value_type(one.dtype)} {one.name}_strip[{self.width}];")
         for store in stores:
             lines.append(self._store(store))
-        found = [*declared, *self._across(lines)] if lines else []
+        found = [*declared, *self._across(lines, (*loads, *maps, *stores))] if lines else []
         self.strips += [one.name for one in (*loads, *maps)]
         return found
 
@@ -199,14 +198,14 @@ class _Emitter:
                 behind.append(f"{name}_all[place] += {name}_tile[place];")
                 after.append(f"{name}_strip[place] = static_cast<float>({name}_all[place]);")
             elif r.kind == "moments":
-                lines += self._shifted(r, values, first, last)
+                lines += self._shifted(r, values, (*of.loads, *of.maps, r), first, last)
                 opened.append(f"alignas(64) float {r.names[1]}_tile[{self.width}] = {{}}, {r.names[2]}_tile[{self.width}] = {{}};")
                 takes += _OFFSETS.format(*r.names, v=r.arg).splitlines()
                 behind += _TILE_MERGED.format(*r.names, first=first).splitlines()
                 after += _MOMENTS.format(*r.names, first=first, last=last).splitlines()
             else:
                 takes += self._taken(r)
-        loop = self._across([*body, *takes]) if body or takes else []
+        loop = self._across([*body, *takes], (*of.loads, *of.maps, *of.stores, *of.reductions)) if body or takes else []
         if opened:
             inner = [*opened, f"const {self.integer} end = begin + {self.tile} < {last} ? begin + {self.tile} : {last};",
                      *block(f"for ({self.integer} col = begin; col < end; ++col)", loop), *self._across(behind)]  # fmt: skip
@@ -230,11 +229,11 @@ class _Emitter:
         lines = [f"alignas(64) {self._type(r, k)} {name}_strip[{self.width}];" for k, name in enumerate(r.names)]
         return [*lines, *self._across([f"{name}_strip[place] = {start};" for name, start in zip(r.names, _STARTS[r.kind])])]
 
-    def _shifted(self, r: Reduce, values: Sequence[str], first: str, last: str) -> list[str]:
+    def _shifted(self, r: Reduce, values: Sequence[str], steps: Sequence[Step], first: str, last: str) -> list[str]:
         """Moments in float64, and what values are shifted by before they are squared: the mean of the first tile, later of all so far."""
         _, mean, squares = r.names
         count = f"({last} - {first} < {TILE} ? {last} - {first} : {TILE})"
-        loop = self._across([*values, f"{mean}_shift[place] += {r.arg};"])
+        loop = self._across([*values, f"{mean}_shift[place] += {r.arg};"], steps)
         return [
             f"alignas(64) double {mean}_all[{self.width}] = {{}}, {squares}_all[{self.width}] = {{}};",
             f"alignas(64) float {mean}_shift[{self.width}] = {{}};",
@@ -264,7 +263,7 @@ class _Emitter:
 
     def _merged(self, of: Pass) -> list[str]:
         """The parts of a strip merged, in the order of their columns; then row values and their stores."""
-        strips, self.strips = self.strips, []
+        strips, used, self.strips, self.taken = self.strips, self.taken, [], set()
         lines = self.row_level([], self.plan.row_loads, self.plan.row_maps)
         lines += [line for r in of.reductions for line in self._started(r)]
         body, slot = [], 0
@@ -276,7 +275,7 @@ class _Emitter:
                 slot += 1
             body.append(common.merged(r.kind, [f"{n}_strip[place]" for n in r.names], [f"{n}_other" for n in r.names]))
         loop = [f"const float* found = workspace + (strip * {self.parts} + part) * {self.slots * self.width};", *self._across(body)]
-        self.strips = strips
+        self.strips, self.taken = strips, used
         lines += block(f"for (int part = 0; part < {self.parts}; ++part)", loop)
         return [*lines, *self.row_level(of.row_stores, (), of.row_maps)]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Sequence
+from typing import Collection
 
 from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
 from kgen.codegen.c_printer import block, fill, statement, store_value
@@ -14,7 +13,7 @@ from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.codegen.windowing import WindowParts, minus, outside, runs_across, times
 from kgen.compiler.graph.dtypes import loaded, value_type
 from kgen.compiler.loops.passes import passes_of
-from kgen.compiler.loops.program import Load, Map, Program
+from kgen.compiler.loops.program import Load, Map, Program, taken
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 
@@ -65,18 +64,16 @@ def render(schedule: StripWindows) -> Rendering:
     def step(of: Load | Map) -> str:
         return load(of) if isinstance(of, Load) else statement(of, "cpu")
 
-    def taken(lines: Sequence[str]) -> list[str]:
-        """The row values that the lines take, of the channel at ``place``."""
-        text = "\n".join(lines)
-        names = [name for name in row_values if re.search(rf"\b{name}\b", text)]
-        return [f"const {value_type(row_values[name])} {name} = {name}_strip[place];" for name in names]
+    def given(names: Collection[str]) -> list[str]:
+        """The row values among those, of the channel at ``place``."""
+        return [f"const {value_type(dtype)} {name} = {name}_strip[place];" for name, dtype in row_values.items() if name in names]
 
     head = [f"alignas(64) {value_type(dtype)} {name}_strip[{width}];" for name, dtype in row_values.items()]
     if row_values:
         made = [*map(step, plan.row_loads), *map(step, plan.row_maps), *(f"{name}_strip[place] = {name};" for name in row_values)]
         head += ["#pragma omp simd", *block("for (int place = 0; place < width; ++place)", made)]
     body = [*map(step, parts.points), *(line.format(parts.window.arg) for line in _TAKE[parts.window.kind])]
-    across = ["#pragma omp simd", *block("for (int place = 0; place < width; ++place)", [*taken(body), *body])]
+    across = ["#pragma omp simd", *block("for (int place = 0; place < width; ++place)", [*given({parts.window.arg, *taken(parts.points)}), *body])]
     beyond = outside(f"in_{letter}", -inner.padding, inner.last, inner.size)
     at = f"const int in_{letter} = out_{letter}{times(inner.stride)} + tap_{letter}{times(inner.dilation)}{minus(inner.padding)};"
     reduction = block(f"for (int tap_{letter} = 0; tap_{letter} < {inner.taps}; ++tap_{letter})", [at, *([f"if ({beyond}) continue;"] if beyond else []), *across])
@@ -84,10 +81,11 @@ def render(schedule: StripWindows) -> Rendering:
         reduction = parts.outer_loop(slide, reduction)
     lines, place = parts.places()
     mean = f" / static_cast<float>({parts.count()})" if parts.window.kind == "mean" else ""
+    maps = [m for m in only.maps if isinstance(m, Map)]
     finish = [
         f"const float {parts.window.name} = totals[out_{letter} - begin][place]{mean};",
         *(load(x) for x in program.loads if x.level == "element"),
-        *(statement(m, "cpu") for m in only.maps if isinstance(m, Map)),
+        *(statement(m, "cpu") for m in maps),
         *(f"{written(s, args)}[{parts.named(s).access.index(beside='place')}] = {store_value(s)};" for s in program.stores),
     ]
     context = {
@@ -102,7 +100,7 @@ def render(schedule: StripWindows) -> Rendering:
         "head": head,
         "start": fill(parts.window),
         "reduction": reduction,
-        "given": taken(finish),
+        "given": given(taken((*program.loads, *maps, *program.stores))),
         "finish": finish,
     }
     return rendering(schedule, args, context)

@@ -13,7 +13,6 @@ by the variants sm90 and mma. Six variants share all but the multiplying:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ from kgen.codegen.combines import SPELLED
 from kgen.codegen.template import Argument, Before, Filled, Rendering, Task, Template
 from kgen.compiler.graph.dtypes import DTYPES, is_float, is_narrow
 from kgen.compiler.loops.passes import Pass, Passes, passes_of
-from kgen.compiler.loops.program import ELEMENT, ROW, Load, Program, Reduce, Store
+from kgen.compiler.loops.program import ELEMENT, ROW, Load, Program, Reduce, Store, by_col, taken
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.templates.cuda import common
@@ -295,22 +294,22 @@ def _epilogue(program: Program, args: list[Argument], widest: int, most: int, st
 
 def _in_place(program: Program) -> Passes:
     """The passes of the epilogue: a value that is kept between them takes the place of its sum; else all are computed again."""
-    plan, taken = passes_of(program, keep=True), False
+    plan, replaced = passes_of(program, keep=True), False
     for of in plan.passes:
-        if taken and program.contraction.name in _read(of):
+        if replaced and program.contraction.name in _read(of):
             return passes_of(program, keep=False)
-        taken = taken or bool(of.keeps)
+        replaced = replaced or bool(of.keeps)
     return plan if plan.kept <= 1 else passes_of(program, keep=False)
 
 
 def _read(of: Pass) -> set[str]:
     """The values that a pass uses."""
-    return {name for x in (*of.maps, *of.reductions) for name in x.args} | {s.arg for s in of.stores}
+    return taken((*of.maps, *of.reductions, *of.stores))
 
 
 def _columns(of: Pass) -> list[Load]:
     """The loads of a pass that belong to whole columns."""
-    return [x for x in of.loads if x.tensor and x.level == ELEMENT and "row" not in x.access.index()]
+    return [x for x in of.loads if x.tensor and x.level == ELEMENT and not x.access.takes_row]
 
 
 def _pass(
@@ -319,10 +318,10 @@ def _pass(
     """The statements of one pass over the columns of a lane; it reads ``first`` of whole columns before all else."""
     read_from, columns = sources(args), _columns(of)
     outer, inner = common.load_statements([x for x in of.loads if x not in columns], vec, read_from)
-    taken = [f"const float {x.name} = {x.name}_columns[chunk][j];" for x in columns]
+    held = [f"const float {x.name} = {x.name}_columns[chunk][j];" for x in columns]
     store_outer, store_inner, close = common.store_statements(of.stores, vec, args, store)
     values = [*of.held, *({program.contraction.name} & _read(of))]
-    inside = taken + inner + [statement(m, "cuda") for m in of.maps] + store_inner
+    inside = held + inner + [statement(m, "cuda") for m in of.maps] + store_inner
     results = [(r.names[0], r.kind, SPELLED[r.kind]) for r in of.reductions]
     return {
         "comment": describe(of, tuple(s.tensor for s in (*of.stores, *of.row_stores))),
@@ -330,33 +329,31 @@ def _pass(
         "column_loads": [line for x in first for line in _column_load(x, vec, read_from[x.tensor])],
         "outer": outer + store_outer,
         "inner": inside,
-        "names_columns": _mentions("col", [*outer, *inside, *close]),
+        "names_columns": by_col((*(x for x in of.loads if x not in columns), *of.stores)),
         "takes": [how.take.format(name, r.arg) for (name, _, how), r in zip(results, of.reductions)],
         "close": close,
         "value": values[0] if values else "",
         "keeps": of.keeps[0] if of.keeps else "",
         "results": [{"name": name, "kind": kind, "start": how.starts[0]} for name, kind, how in results],
         "of_span": _of_span(program, plan, _read(of) - {r.names[0] for r in of.reductions}, args),
-        "row_stores": _of_span(program, plan, {s.arg for s in of.row_stores}, args, [store_statement(s, written(s, args)) for s in of.row_stores]),
+        "row_stores": _of_span(program, plan, {s.arg for s in of.row_stores}, args, of.row_stores),
     }
 
 
-def _of_span(program: Program, plan: Passes, needed: set[str], args: list[Argument], stores: Sequence[str] = ()) -> list[str]:
+def _of_span(program: Program, plan: Passes, needed: set[str], args: list[Argument], stores: Sequence[Store] = ()) -> list[str]:
     """The statements that find these values of a whole span, from those that its reductions left, and that store them."""
     found: list[str] = []
+    loads: list[Load] = []
     steps = [*plan.row_loads, *(s for s in program.steps if isinstance(s, Reduce) or s.level == ROW)]
     for step in reversed(steps):
         if isinstance(step, Reduce):
             found += [f"const float {name} = {name}_of[span];" for name in step.names if name in needed]
         elif step.name in needed:
             needed = needed | set(step.args)
+            loads += [step] if isinstance(step, Load) else []
             found.append(load_statement(step, sources(args)) if isinstance(step, Load) else statement(step, "cuda"))
-    lines = [*found[::-1], *stores]
-    return ["const int col = begin + first * Lanes::COLS;", *lines] if _mentions("col", lines) else lines
-
-
-def _mentions(name: str, lines: Sequence[str]) -> bool:
-    return any(re.search(rf"\b{name}\b", line) for line in lines)
+    lines = [*found[::-1], *(store_statement(s, written(s, args)) for s in stores)]
+    return ["const int col = begin + first * Lanes::COLS;", *lines] if by_col((*loads, *stores)) else lines
 
 
 def _vector(program: Program, stores: Sequence[Store]) -> int:

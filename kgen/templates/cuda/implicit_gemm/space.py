@@ -553,7 +553,7 @@ def _pools(program: Program) -> bool:
         return False
     if window.transposed and window.pool > 1 and any(line.pool % line.stride for line in window.lines):
         return False
-    others = {x.name for x in program.loads if x.level == ELEMENT and (not of.across or "row" in x.access.index())}
+    others = {x.name for x in program.loads if x.level == ELEMENT and (not of.across or x.access.takes_row)}
     for step in program.steps:
         others |= {step.name} if isinstance(step, Map) and others & set(step.args) else set()
     return all(

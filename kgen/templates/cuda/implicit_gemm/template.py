@@ -12,7 +12,6 @@ are: staging them only moves channels last.
 from __future__ import annotations
 
 import itertools
-import re
 from dataclasses import astuple, dataclass
 from typing import Sequence
 
@@ -23,7 +22,7 @@ from kgen.codegen.template import Argument, Filled, Rendering, Task, Template
 from kgen.compiler.graph.convolutions import Convolution, Residue
 from kgen.compiler.graph.dtypes import DTYPES
 from kgen.compiler.loops.passes import Pass, Passes, passes_of
-from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Reduce, Store, Window
+from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Reduce, Step, Store, Window, by_col, by_row, taken
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.templates.cuda import common
@@ -148,7 +147,7 @@ def _along(window: Convolution, residue: tuple[Residue, ...]) -> list[str]:
 
 
 def _formula(program: Program, schedule: ImplicitGemm) -> str:
-    """The convolution, in terms of its schedule."""
+    """The convolution, in terms of its sizes."""
     window = schedule.window
     shape = "x".join(str(line.kernel) for line in window.lines)
     kind = "Transposed convolution" if window.transposed else "Convolution"
@@ -194,69 +193,79 @@ def _epilogue(program: Program, args: list[Argument], schedule: ImplicitGemm) ->
     rows = [x for x in (*plan.row_loads, *plan.row_maps) if x.name in stored.row_values | reduced.row_values | pooled.row_values]
     if held:
         stored = _Steps((), (), frozenset())
+    pixels, channels = [], []
+    if schedule.across:  # rows are pixels: values of channels are read ahead instead
+        pixels = rows
+        rows = channels = [x for x in dict.fromkeys((*reduced.loads, *finished.loads, *pooled.loads)) if not x.access.takes_row]
+    single, last = ([*(x for x in of.loads if x not in channels), *of.maps] for of in (reduced, finished))
+    finishes, merges = ([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in of.row_values] for of in (finished, merged))
+    pooled_maps = (*pooled.maps, *(window.body if window else ()))
+    used = taken((*stored.maps, *reduced.maps, *finished.maps, *pooled_maps, *only.stores, *only.reductions, *behind_stores))
     outer, inner = common.load_statements(stored.loads, vec, read_from)
     if schedule.exchanges:
         store_outer, store_inner, close = _exchanged(only.stores, args)
     else:
         store_outer, store_inner, close = common.store_statements(only.stores, vec, args, "store_pixels")
-    single = [*common.load_statements(reduced.loads, 1, read_from)[1], *map(_spelled, reduced.maps)]
-    of_pixels, last = [], []
-    if schedule.across:  # rows are pixels: values of channels are read ahead instead
-        of_pixels = _row_statements(rows, read_from)
-        rows = [x for x in dict.fromkeys((*reduced.loads, *finished.loads, *pooled.loads)) if "row" not in x.access.index()]
-        single, last = (
-            [*common.load_statements([x for x in of.loads if x not in rows], 1, read_from)[1], *map(_spelled, of.maps)] for of in (reduced, finished)
-        )
-        last += common.store_statements(behind_stores, 1, args)[1] if behind_stores else []
-    pooled_maps = (*pooled.maps, *(window.body if window else ()))
-    used = {name for maps in (stored.maps, reduced.maps, finished.maps, pooled_maps) for m in maps for name in m.args}
-    used |= {x.arg for x in (*only.stores, *only.reductions, *behind_stores)}
-    row_stores = [store_statement(store, written(store, args), "row", "0") for store in only.row_stores]
+    within = [x for x in (*stored.loads, *(() if schedule.exchanges else only.stores)) if common.one_by_one(x, vec)]
     texts = {
         "row_values": [v.name for v in rows if v.name in used],
         "row_statements": [load_statement(x, read_from) for x in rows] if schedule.across else _row_statements(rows, read_from),
-        "of_pixels": of_pixels,
+        "of_pixels": _row_statements(pixels, read_from),
         "pooled": [*map(_spelled, pooled_maps)],
-        "finished": _row_statements([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in finished.row_values], read_from),
-        "last": last,
+        "finished": _row_statements(finishes, read_from),
+        "last": [*_single(last, read_from), *common.store_statements(behind_stores, 1, args)[1]] if schedule.across else [],
         "prefetched": [f"prefetch_line({read_from[x.tensor]} + {x.access.index()});" for x in stored.loads if _is_prefetched(x, vec)],
         "outer": outer + store_outer,
         "inner": inner + [*map(_spelled, stored.maps)] + store_inner,
         "close": close,
-        "reduced": single,
-        "merged": _row_statements([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in merged.row_values], read_from) + row_stores,
+        "reduced": _single(single, read_from),
+        "merged": _row_statements(merges, read_from) + [store_statement(store, written(store, args), "row", "0") for store in only.row_stores],
     }
-    elementwise = [a for a in args if a.role in ("in", "out") and _mentions(a.name, *(texts[key] for key in texts if schedule.across or key != "merged"))]
-    behind = [a for a in args if a.role in ("in", "out") and _mentions(a.name, texts["merged"])]
+    across = [*last, *behind_stores, *merges, *only.row_stores] if schedule.across else []
+    elementwise = _pointers([*rows, *pixels, *pooled_maps, *finishes, *stored.loads, *stored.maps, *single, *only.stores, *across], args)
+    behind = _pointers([*merges, *only.row_stores], args)
+    name = window.name if window else program.contraction.name
     return {
         **texts,
         "vec": vec,
-        "sum": window.name if window else program.contraction.name,
+        "sum": name,
         "product": program.contraction.name,
         "pooled_value": window.arg if window else "",
         "combine": SPELLED[window.kind].merge.format("found", window.arg) if window else "",
-        "pooled_values": {name for m in pooled_maps for name in m.args},
+        "pooled_values": taken(pooled_maps),
         "members": [f"{'const ' if a.role == 'in' else ''}{a.ctype}* {a.name}" for a in elementwise],
         "member_names": [a.name for a in elementwise],
         "merge_parameters": signature(behind, early=True)["parameters"],
         "merge_arguments": signature(behind)["arguments"],
         "reductions": [_reduction(r, at) for r, at in zip(only.reductions, itertools.accumulate((len(r.names) for r in only.reductions), initial=0))],
-        "inner_col": _mentions("col", texts["inner"]),
-        "reduced_row": _mentions("row", [*single, *of_pixels]),
-        "reduced_col": _mentions("col", single),
+        "inner_col": by_col((*within, *stored.maps)),
+        "reduced_row": by_row((*single, *pixels)),
+        "reduced_col": by_col(single),
         "held": held,
         "masks": any(r.kind == "moments" for r in only.reductions),
-        "stored_values": {name for m in stored.maps for name in m.args} | ({store.arg for store in only.stores} - {held}),
-        "reduced_values": {name for m in reduced.maps for name in m.args} | {r.arg for r in only.reductions},
-        "finished_values": {name for m in finished.maps for name in m.args} | {store.arg for store in behind_stores},
-        "finished_sum": _mentions(window.name if window else program.contraction.name, last),
+        "stored_values": taken(stored.maps) | (taken(only.stores) - {held}),
+        "reduced_values": taken(reduced.maps) | {r.arg for r in only.reductions},
+        "finished_values": taken((*finished.maps, *behind_stores)),
+        "finished_sum": schedule.across and name in taken((*last, *behind_stores)),
     }
+
+
+def _single(steps: Sequence[Map | Load], read_from: dict[str, str]) -> list[str]:
+    """The statements of one element."""
+    return [load_statement(x, read_from) if isinstance(x, Load) and not x.args else _spelled(x) for x in steps]
+
+
+def _pointers(steps: Sequence[Step], args: Sequence[Argument]) -> list[Argument]:
+    """The arguments, read or written, through which steps load and store."""
+    read_from = sources(args)
+    names = {read_from[x.tensor] for x in steps if isinstance(x, Load) and x.tensor} | {written(x, args) for x in steps if isinstance(x, Store)}
+    return [a for a in args if a.role in ("in", "out") and a.name in names]
 
 
 def _is_prefetched(load: Load, vec: int) -> bool:
     """Whether a load reads pixels of each channel, where they lie beside each other as results do."""
-    index = load.access.index()
-    return bool(load.tensor) and "row" in index and "col" in index and not load.access.condition() and (vec == 1 or load.access.mode(vec) == "vector")
+    place = load.access
+    return bool(load.tensor) and place.takes_row and place.takes_col and not place.mask and (vec == 1 or place.mode(vec) == "vector")
 
 
 def _exchanged(stores: Sequence[Store], args: Sequence[Argument]) -> tuple[list[str], list[str], list[str]]:
@@ -296,10 +305,6 @@ def _spelled(step: Map | Load) -> str:
 
 def _row_statements(values: Sequence[Map | Load], read_from: dict[str, str]) -> list[str]:
     return [load_statement(x, read_from, "row", "0") if isinstance(x, Load) and not x.args else _spelled(x) for x in values]
-
-
-def _mentions(name: str, *texts: Sequence[str]) -> bool:
-    return any(re.search(rf"\b{name}\b", line) for text in texts for line in text)
 
 
 def _reduction(r: Reduce, at: int) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Sequence
@@ -14,7 +13,7 @@ from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES, loaded, value_type
 from kgen.compiler.loops.passes import Pass, Passes, passes_of
-from kgen.compiler.loops.program import ROW, Load, Map, Program, Reduce
+from kgen.compiler.loops.program import ROW, Load, Map, Program, Reduce, Step, by_col, by_row
 from kgen.compiler.lower.concatenation import Chosen, chosen
 from kgen.devices.hardware import Hardware
 from kgen.templates.cuda import common
@@ -465,8 +464,8 @@ def render(schedule: InnerReduction) -> Rendering:
         "extent": "cols" if emitter.cols == "cols" else "rows",
         "row_count": program.rows,
         "row_limit": row_limit,
-        "rows_used": emitter.strip or lanes < threads or any(re.search(r"\brows\b", line) for line in body),
-        "row_used": any(re.search(r"\brow\b", line) for line in body),
+        "rows_used": emitter.strip or lanes < threads or emitter.rows > 1 or emitter.merge == "last_block",
+        "row_used": bool(schedule.concatenations) or emitter.merge == "last_block" or by_row((*program.loads, *program.steps, *program.stores)),
         "units": f"{row_limit} / {beside} * {-(-beside // emitter.tile)}" if emitter.paired else row_limit if rows_at_once == 1
         else f"({row_limit} + {rows_at_once - 1}) / {rows_at_once}",
         "counters": emitter.counters,
@@ -481,13 +480,9 @@ def render(schedule: InnerReduction) -> Rendering:
     return rendering(schedule, [*args, *emitter.workspace], context)
 
 
-def _row_load(load: Load, emitter: _Emitter) -> str:
-    return load_value(load, emitter.sources, "row", "0")
-
-
 def _follows_row(load: Load) -> bool:
     """Whether the tensor is read at another place for each row."""
-    return "row" in load.access.index()
+    return load.access.takes_row
 
 
 class _Emitter:
@@ -534,7 +529,7 @@ class _Emitter:
 
     def body(self, plan: Passes) -> list[str]:
         """The kernel's statements behind those that say which row a thread works on."""
-        lines = [*self._own_columns(), *self._own_parts(), *self.row_values([(x.name, _row_load(x, self)) for x in plan.row_loads], plan.row_maps)]
+        lines = [*self._own_columns(), *self._own_parts(), *self.row_values(plan.row_loads, plan.row_maps)]
         if self.interleaved:
             return [*self._requests(), *self._interleaved(plan, lines)]
         for value in dict.fromkeys(k for s in plan.passes for k in s.keeps):
@@ -640,12 +635,12 @@ class _Emitter:
             lines += self._met(of.reductions)
         if of.reductions and self.blocks > 1:
             lines += self._exchange(of.reductions)
-        lines += self.row_values([], of.row_maps)
+        lines += self.row_values((), of.row_maps)
         stores = [store_statement(s, written(s, self.arguments), value=self._at(s.arg)) for s in of.row_stores]
         if stores:
             first = "lane == 0" if self.merge != "last_block" else f"threadIdx.x < {STRIP}" if self.strip else "threadIdx.x == 0"
             inside = " && inside" if self.strip and self.apart == 1 else ""
-            lines += block(f"if ({first}{inside})", self._each_row(stores, guard=True))
+            lines += block(f"if ({first}{inside})", self._each_row(stores, of.row_stores, guard=True))
         return lines
 
     def _exchange(self, reductions: Sequence[Reduce]) -> list[str]:
@@ -697,17 +692,13 @@ class _Emitter:
         place = f"(team * 2 + round % 2) * {self.blocks}" if self.merge == "team" else "row"
         return f"{type_}* {name}_partial = {start} + {place};"
 
-    def row_values(self, loads: list[tuple[str, str]], maps: Sequence[Map]) -> list[str]:
+    def row_values(self, loads: Sequence[Load], maps: Sequence[Map | Load]) -> list[str]:
         """Values of the whole row, from memory or from other values of the row."""
-        found = [*loads, *((m.name, spell(m, "cuda", self._at)) for m in maps)]
-        same = [
-            f"const {self._type(name)} {name} = {text};" for name, text in found if self.rows == 1 or name not in self.row_level
-        ]
-        found = [(name, text) for name, text in found if self.rows > 1 and name in self.row_level]
-        if not found:
-            return same
-        declared = [f"{self._type(name)} {name}[{self.rows}];" for name, _ in found]
-        return [*same, *declared, *self._each_row([f"{name}[r] = {text};" for name, text in found])]
+        texts = {x.name: load_value(x, self.sources, "row", "0") for x in loads} | {m.name: spell(m, "cuda", self._at) for m in maps}
+        own = [x for x in (*loads, *maps) if self.rows > 1 and x.name in self.row_level]
+        same = [f"const {self._type(x.name)} {x.name} = {texts[x.name]};" for x in (*loads, *maps) if x not in own]
+        declared = [f"{self._type(x.name)} {x.name}[{self.rows}];" for x in own]
+        return [*same, *declared, *self._each_row([f"{x.name}[r] = {texts[x.name]};" for x in own], own)]
 
     @property
     def _there(self) -> str:
@@ -728,8 +719,8 @@ class _Emitter:
     def _kept(self, name: str) -> str:
         return f"{name}_kept{'[r]' if self.rows > 1 else ''}[step]{'[j]' if self.vec > 1 else '[0]'}"
 
-    def _each_row(self, lines: list[str], guard: bool = False) -> list[str]:
-        """The lines for each row of the block; with ``guard``, for those that there are. Others read the last row."""
+    def _each_row(self, lines: list[str], steps: Sequence[Step] = (), guard: bool = False) -> list[str]:
+        """The lines of these steps for each row of the block; with ``guard``, for those that there are. Others read the last row."""
         if self.rows == 1 or not lines:
             return lines
         number = "first_row + r" if self.apart == 1 else f"first_row + r * {self.apart}"
@@ -741,7 +732,7 @@ class _Emitter:
             head = [f"const long long row = {number};", "if (row >= rows) break;"]
         else:
             head = [f"const long long row = {number} < rows ? {number} : rows - 1;"]
-        used = head if guard or any(re.search(r"\brow\b", x) for x in lines) else []
+        used = head if guard or by_row(steps) else []
         return ["#pragma unroll", *block(f"for (int r = 0; r < {self.rows}; ++r)", [*used, *lines])]
 
     def _pairs_of_rows(self, of: Pass, reductions: list[_Lines]) -> list[str]:
@@ -789,7 +780,8 @@ class _Emitter:
         ringed = [(n, x) for n, x in enumerate(self.ring.loads) if x in own] if self.ring else []
         # Loads past the cache stay behind the stores in front of them: beside stores, too few would be in flight.
         once = {x.name for x in own if x.name in self.once and self.last_pass[x.name] == of.number and not of.stores}
-        row_outer, row_inner = common.load_statements([x for x in own if x not in vectors and (not self.ring or x not in self.ring.loads)], self.vec, self.sources, once)
+        single = [x for x in own if x not in vectors and (not self.ring or x not in self.ring.loads)]
+        row_outer, row_inner = common.load_statements(single, self.vec, self.sources, once)
         row_outer += [f"const auto {x.name}_vector = slots[{_slot('slot', n, self.ring)} * {self.threads}];" for n, x in ringed]
         row_inner += [f"const {self._type(x.name)} {x.name} = {loaded(f'{x.name}_vector.v[j]', x.dtype)};" for _, x in ringed]
         outer += [f"const auto {x.name}_rows = load_vector<{across}>({self.sources[x.tensor]} + {x.access.index('first_row')});" for x in vectors]
@@ -817,26 +809,28 @@ class _Emitter:
             store = block(self._there, store)
         rows = row_outer + [x for r in reductions for x in r.outer] + gather + inner
         rows += [x for r in reductions for x in r.close] + store
-        body = outer + self._each_row(rows) + (block("if (inside)", behind) if behind else [])
+        steps = (*shared, *single, *of.maps, *(s for s in of.stores if s not in together))
+        body = outer + self._each_row(rows, steps) + (block("if (inside)", behind) if behind else [])
+        column = by_col((*steps, *vectors, *together))
         if self.ring:
-            return self._ring_loop(of, body)
+            return self._ring_loop(of, body, column or not self.exact)
         if self.keeps:
-            return self._kept_loop(body)
-        return self._loop(body, of.number % 2 == 1)
+            return self._stepped(self._within(body), "#pragma unroll", False, column or not self.exact)
+        return self._loop(body, of.number % 2 == 1, column)
 
     @property
     def _first_wait(self) -> str:
         """The statement with which the pass that reads a row first waits for the copy of a step."""
         return f"copies_wait<{self.ring.slots - 1}>({self.ring.slots - 1} - step);"
 
-    def _ring_loop(self, of: Pass, body: list[str]) -> list[str]:
+    def _ring_loop(self, of: Pass, body: list[str], takes_column: bool) -> list[str]:
         """The body for each slot of the row: the first pass waits for the copies, the last one requests those of another row."""
         ring = self.ring
         body = self._within(body)
         if self.interleaved and not of.stores:
             results = self._results(self.program.reductions)
             parameters = ["const long long row", "const int step", *(f"{type_}& {name}" for name, type_, _ in results)]
-            column = [self._column(False)] if any(re.search(r"\bcol\b", line) for line in body) else []
+            column = [self._column(False)] if takes_column else []
             body = [*column, "const int slot = seen;", *body, _moved("seen", ring)]
             return [*block(f"const auto take = [&]({', '.join(parameters)})", body)[:-1], "};"]
         if of.stores:
@@ -850,11 +844,7 @@ class _Emitter:
             body = [f"const int slot = (head + step) % {ring.slots};", *body]
         if of.number == 0:
             body = [self._first_wait, *body]
-        return self._stepped(body, "#pragma unroll", False)
-
-    def _kept_loop(self, body: list[str]) -> list[str]:
-        """The body for each vector that a thread keeps, by its step."""
-        return self._stepped(self._within(body), "#pragma unroll", False)
+        return self._stepped(body, "#pragma unroll", False, takes_column)
 
     def _within(self, body: list[str]) -> list[str]:
         """The body where there is a column: only a thread's last step may have none, so loads of the others need no test."""
@@ -863,9 +853,9 @@ class _Emitter:
         sure = f"step < {self.steps - 1} || " if self.steps > 1 and self.cols != "cols" else ""
         return block(f"if ({sure}col < {self.cols})", body)
 
-    def _stepped(self, body: list[str], unroll: str, backwards: bool) -> list[str]:
+    def _stepped(self, body: list[str], unroll: str, backwards: bool, takes_column: bool) -> list[str]:
         """The body for as many vectors as each thread has."""
-        if any(re.search(r"\bcol\b", line) for line in body):
+        if takes_column:
             body = [self._column(backwards), *body]
         return [unroll, *block(f"for (int step = 0; step < {self.steps}; ++step)", body)]
 
@@ -875,7 +865,7 @@ class _Emitter:
         integer = "long long" if self.strip else "int"  # offsets of columns that lie apart are then immediate, and take no registers
         return f"const {integer} col = {number if self.vec == 1 else f'({number}) * {self.vec}'};"
 
-    def _loop(self, body: list[str], backwards: bool) -> list[str]:
+    def _loop(self, body: list[str], backwards: bool, takes_column: bool) -> list[str]:
         """The body for each vector of a thread, in the order of memory or against it: the caches have its own last ones."""
         stride, integer = self.all_lanes * self.vec, self.integer
         many = self.merge == "last_block" and not (self.strip or self.parted) and self.steps >= LONG_STEPS
@@ -883,7 +873,7 @@ class _Emitter:
         if self.parted:
             return [unroll, *block(f"for ({integer} col = first; col < end; col += {self.threads * self.vec})", body)]
         if self.exact and integer == "int":
-            return self._stepped(body, unroll, backwards)
+            return self._stepped(body, unroll, backwards, takes_column)
         first = "lane" if self.vec == 1 else f"lane * {self.vec}"
         if integer != "int" and self.vec > 1:
             first = f"lane * {self.vec}LL"

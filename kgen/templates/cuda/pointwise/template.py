@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Mapping, Sequence
@@ -14,7 +13,7 @@ from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES, loaded, value_type
 from kgen.compiler.loops.access import Place
 from kgen.compiler.loops.passes import passes_of
-from kgen.compiler.loops.program import ELEMENT, Load, Program, Store
+from kgen.compiler.loops.program import ELEMENT, Load, Program, Store, by_col, by_row
 from kgen.compiler.loops.transposes import transpose_of
 from kgen.templates.cuda import common
 
@@ -196,8 +195,7 @@ def render(schedule: Pointwise) -> Rendering:
     tile, fixed = schedule.tile, isinstance(program.col_size, int)
     row_values = row_statements(plan, "cuda")
     outer, inner = outer + store_outer, inner + store_inner
-    indices = " ".join(common.load_vector(x, 1, read_from, False) for x in first)
-    lines = "\n".join([*row_values, indices, *outer, *inner, *close])
+    steps = (*plan.row_loads, *plan.row_maps, *only.loads, *only.maps, *only.stores)
     context = {
         "cols": program.cols if fixed else "cols",
         "fixed": fixed,
@@ -221,7 +219,7 @@ def render(schedule: Pointwise) -> Rendering:
             for x in first
         ],
         "close": close,
-        "used": [index for index in ("row", "col") if re.search(rf"\b{index}\b", lines)],
+        "used": [index for index, found in (("row", by_row(steps)), ("col", by_col(steps))) if found],
     }
     return rendering(schedule, arguments, context)
 

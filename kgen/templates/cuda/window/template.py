@@ -7,7 +7,6 @@ by side, and reduces them into one line in shared memory. Its threads reduce tha
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Sequence
@@ -19,7 +18,7 @@ from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.codegen.windowing import WindowParts, inside, minus, times
 from kgen.compiler.graph.dtypes import DTYPES, is_float, loaded, value_type
 from kgen.compiler.loops.passes import passes_of
-from kgen.compiler.loops.program import Load, Map, Program, Slide
+from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Slide
 from kgen.templates.cuda import common
 
 MOST_SPAN = 64  # inputs of a row that one output reads from the first to the last: they stay in registers
@@ -393,7 +392,7 @@ class _Emitter:
         stores = layout.program.stores
         lines = [f"Vector<{DTYPES[s.dtype].memory}, {width}> {s.tensor}_result;" for s in stores]
         inner = [*self._finished("total[down][across + j]"), *(f"{s.tensor}_result.v[j] = {store_value(s)};" for s in stores)]
-        if any(re.search(rf"\bout_{letter}\b", line) for line in inner):
+        if self.window.kind == "mean" or any(layout.inner.output in x.access.symbols for x in layout.program.loads if x.level == ELEMENT):
             inner = [f"const int out_{letter} = first_col + across + j;", *inner]
         lines += ["#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", inner), f"const int out_{letter} = first_col + across;"]
         lines += [f"store_vector<{width}>({written(s, self.arguments)} + {self.parts.named(s).access.index()}, {s.tensor}_result);" for s in stores]
