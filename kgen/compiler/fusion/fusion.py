@@ -26,7 +26,7 @@ from typing import Any, Callable, Iterator, Sequence
 from kgen import plan_name
 from kgen.compiler.fusion.template import Template
 from kgen.compiler.graph.graph import Node, NotFusable, OpGraph
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.lowering import lower
 from kgen.compiler.operators.facts import is_unnamed, label
@@ -682,7 +682,7 @@ def _aliases(graph: OpGraph, tensor: str, libraries: set[str]) -> set[str]:
 
 def _read_after_store(program: Program, tensor: str) -> bool:
     """Whether a pass that reads the row again reads the tensor after an element was stored."""
-    passes = schedule(program, keep=False).passes
+    passes = passes_of(program, keep=False).passes
     stored = next(p.number for p in passes if p.stores)
     return any(x.tensor == tensor for p in passes[stored + 1 :] for x in p.loads)
 
