@@ -151,6 +151,11 @@ def no_dtype(call: Captured) -> bool:
     return call.arguments.get("dtype") is None
 
 
+def keeps_dtype(call: Captured) -> bool:
+    """Accept calls whose result has the dtype of the operand."""
+    return call.type is not None and call.type.dtype == call.types[call.arguments["self"].name].dtype
+
+
 def _affine_in_order(call: Captured) -> bool:
     """A bias without a weight would be taken for the weight."""
     return call.arguments.get("bias") is None or call.arguments.get("weight") is not None
@@ -176,7 +181,7 @@ REDUCTIONS = (
     _reduction("softmax_max", "", lower=lambda b, node, v: _stable_sum(b, v)[0], aten="amax.default"),
     _reduction("softmax_sum", "", lower=lambda b, node, v: _stable_sum(b, v)[1], aten="sum.dim_IntList"),
     _reduction("norm", "linalg_vector_norm.default", lower=_reduce("sum", sqrt(x), x * x),
-         accept=lambda c: c.arguments.get("ord", 2) == 2 and no_dtype(c)),
+         accept=lambda c: c.arguments.get("ord", 2) == 2 and keeps_dtype(c)),
     _reduction("layer_norm", "layer_norm.default", lower=_layer_norm, read=_normalized, operands="input weight bias",
          accept=_affine_in_order, flops=8, block_a_row=True),
     _reduction("rms_norm", "rms_norm.default", lower=_rms_norm, read=_normalized, operands="input weight", flops=6, block_a_row=True),
