@@ -81,6 +81,11 @@ CASES = {
     "indexed": "return z[:, few].exp()",
     "indexed twice": "return image[:, few, few[0].clamp(0, 3)] * 2",
     "one of many": "return F.one_hot(at, 33) * 2",
+    # Reductions of few
+    "of few": "return image.softmax(1), image.argmax(1), image.log_softmax(1).exp() + image.softmax(1)[:, 1:2], image.prod(1) * image.amin(1), image[:, :3].logsumexp(1), z.unflatten(2, (8, 4)).mean(3)",
+    "of few, side by side": "a = z.reshape(-1, 4, 8)\nreturn a.softmax(2), F.layer_norm(a, (8,)), a.argmin(2), a.norm(dim=2), F.rms_norm(a[..., :3], (3,)), a.var(2)",
+    "of few, not numbers": "a = torch.where(image > 2.0, float('nan'), torch.where(image < -1.5, -float('inf'), torch.where(image > 1.8, float('inf'), image)))\nreturn a.amax(1), a.amin(1), a.argmax(1), a.softmax(1), a.logsumexp(1)",
+    "of few, reduced again": "a = image.softmax(1)\nreturn (a[:, 1:] * image[:, 1:]).sum((2, 3)), (a.argmax(1) == image.argmin(1)).float().mean(), a.square()[:, 1:].sum((2, 3))",
     # Losses and norms
     "cross entropy": "return F.cross_entropy(x, t, reduction='none')",
     "cross entropy, smoothed": "return F.cross_entropy(x, t, reduction='none', label_smoothing=0.1, ignore_index=3)",

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any, Callable
 
 from kgen.compiler.graph.graph import Node
-from kgen.compiler.loops.expr import SELF, Expr, const, x, y, z
-from kgen.compiler.loops.functions import expbelow, finite_max, log, log_sum, softmax_factor, sqrt
+from kgen.compiler.loops.expr import SELF, Expr, both, const, differ, either, equal, w, where, x, y, z
+from kgen.compiler.loops.functions import expbelow, finite_max, log, log_sum, nan_max, nan_min, softmax_factor, sqrt
 from kgen.compiler.operators import windows
 from kgen.compiler.operators.op import Captured, Kind, Lowering, entry
 
@@ -33,7 +33,26 @@ OF_ONE = {
 }
 
 
+#: How a kind takes in a further element: expressions of its results so far, then of the element's. Kinds that are made of others have none.
+OF_FEW: dict[str, tuple[Expr, ...]] = {
+    "sum": (x + y,),
+    "product": (x * y,),
+    "max": (nan_max(x, y),),
+    "min": (nan_min(x, y),),
+    "max_finite": (where(y > x, y, x),),
+    "argmax": (where(either(z > x, both(differ(z, z), equal(x, x))), z, x), where(either(z > x, both(differ(z, z), equal(x, x))), w, y)),
+    "argmin": (where(either(z < x, both(differ(z, z), equal(x, x))), z, x), where(either(z < x, both(differ(z, z), equal(x, x))), w, y)),
+}
+
+LOWEST = -3.4028234663852886e38  #: of float32, where maxima of finite numbers start
+MOST_FEW = 16  # elements that one thread reduces by itself, as values beside each other
+
 # Reductions: each lowers itself into maps over elements, reductions along the row, and maps over rows.
+
+
+def of_few(node: Node) -> bool:
+    """Whether a rewrite leaves the reduction to one thread, as maps of its elements."""
+    return ("of_few", True) in node.attrs
 
 
 def _stable_sum(b: Lowering, v: Any) -> tuple[Any, Any, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import OpGraph
-from kgen.compiler.rewrites import affine, cleanup, convolution, linear, norms, prepared, views
+from kgen.compiler.rewrites import affine, cleanup, convolution, few, linear, norms, prepared, views
 from kgen.compiler.rewrites.rewrite import Place, Rewrite, Stage, pipelines
 
 #: Every rewrite by its name, in order. Behind :func:`cleanup.decompose`, which every graph has a variant of.
@@ -44,6 +44,7 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(linear.diagonal_to_scale, Stage.OPTION, group="small products", float32_only=True),
         Rewrite(linear.pool_to_reduction, Stage.OPTION),
         Rewrite(norms.split_norms, Stage.OPTION, shown=False),
+        Rewrite(few.reduce_few_by_threads, Stage.OPTION),
         Rewrite(convolution.extreme_into_pool, Stage.OPTION),
         Rewrite(norms.reduce_images_first, Stage.OPTION, place=Place.AROUND, shown=False),
         Rewrite(norms.reduce_groups_first, Stage.OPTION, place=Place.IN_FRONT, shown=False),
