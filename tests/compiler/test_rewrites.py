@@ -97,6 +97,9 @@ APPLIES = {
     "a contraction with a transpose and a bias is a linear layer": ("return torch.addmm(self.b, x, self.w.transpose(0, 1))", "self.w, self.b = nn.Parameter(torch.randn(30, 20)), nn.Parameter(torch.randn(30))", None, "eval", (), "matmul_to_linear", ["linear"]),
     "bags of one size are rows and a sum": ("return self.bag(x)", "self.bag = nn.EmbeddingBag(9, 4, mode='sum')", "torch.randint(0, 9, (5, 3))", "eval", (), "bags_to_sums", ["view", "view", "embedding", "sum"]),
     "a weight that is cast for a product is kept so": ("return F.linear(x.bfloat16(), self.w.bfloat16()), self.w.bfloat16() * 2", "self.w = nn.Parameter(torch.randn(30, 20))", None, "eval", (), "fold_casts", ["cast", "linear", "cast", "mul"]),
+    "a weight that forward computes is kept": ("return F.linear(x, self.w / self.w.norm() * 2), x @ self.w.exp().t()", "self.w = nn.Parameter(torch.randn(30, 20))", None, "eval", (), "prepare_weights", ["linear", "permute", "matmul"]),
+    "a bias that is looked up for a product is kept": ("return torch.addmm(self.table[self.at], x, self.w)", "self.table, self.w = nn.Parameter(torch.randn(9)), nn.Parameter(torch.randn(20, 5))\nself.register_buffer('at', torch.zeros(5, dtype=torch.int64))", None, "eval", (), "prepare_weights", ["addmm"]),
+    "a softmax over few channels is left to threads": ("return x.softmax(1)", "", "torch.randn(2, 5, 30)", "eval", (), "reduce_few_by_threads", ["softmax"]),
     "a value times tanh of its softplus is mish": ("return torch.tanh(F.softplus(x)) * x", "", None, "eval", (), "softplus_to_mish", ["mish"]),
     "a value on the left of tanh of its softplus is mish": ("return x * torch.tanh(F.softplus(x))", "", None, "eval", (), "softplus_to_mish", ["mish"]),
     "a linear layer of sequences that come first takes rows as they lie": ("return self.linear(x.transpose(0, 1)).relu().transpose(0, 1)", LINEAR, "torch.randn(4, 5, 12)", "eval", (), "permute_behind", ["linear", "relu", "permute", "permute"]),
@@ -178,6 +181,12 @@ APPLIES = {
 #: The same, for graphs that the rewrite must not change.
 LEAVES_ALONE = {
     "the largest of a bag": ("return F.embedding_bag(x, self.w, mode='max')", "self.w = nn.Parameter(torch.randn(9, 4))", "torch.randint(0, 9, (5, 3))", "eval", (), "bags_to_sums"),
+    "a small map of a weight that maps read": ("return x * self.s.exp() + torch.arange(20)", SCALE, None, "eval", (), "prepare_weights"),
+    "a map of a weight that is returned": ("return x, (self.w * 2).t()", "self.w = nn.Parameter(torch.randn(100, 100))", None, "eval", (), "prepare_weights"),
+    "a map of a buffer that changes": ("self.w.mul_(2)\nreturn F.linear(x, self.w + 1)", "self.register_buffer('w', torch.randn(30, 20))", None, "eval", (), "prepare_weights"),
+    "a random mask of a weight": ("return F.linear(x, F.dropout(self.w, 0.5, True))", "self.w = nn.Parameter(torch.randn(30, 20))", None, "train", (), "prepare_weights"),
+    "a reduction of many": ("return x.softmax(1), x.sum((0, 1))", "", "torch.randn(6, 17, 30)", "eval", (), "reduce_few_by_threads"),
+    "a reduction that has few results": ("return x.sum(1)", "", "torch.randn(6, 12)", "eval", (), "reduce_few_by_threads"),
     "a returned conversion to the same dtype": ("return x.to(torch.float32, copy=True)", "", None, "eval", (), "drop_identity"),
     "a copy of a buffer that changes then": ("y = self.b.clone()\nself.b.add_(1)\nreturn x * y", "self.register_buffer('b', torch.ones(20))", None, "eval", (), "drop_identity"),
     "dropout in train mode": ("return F.dropout(x, 0.5, self.training)", "", None, "train", (), "drop_identity"),

@@ -14,6 +14,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
+from kgen.compiler.capture.einsum import einsum
 from kgen.compiler.graph.complex_numbers import PAIRED, Pairs, is_paired
 from kgen.compiler.operators.table import BY_TARGET
 
@@ -48,6 +49,7 @@ def traced(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         rest = (Pairs(pairs) if x.is_complex() else pairs for x, pairs in zip(tensors, given))
         inner, named = pytree.tree_unflatten([next(rest) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
         found = run(*inner, **named)
+        found = target(*inner, **named) if found is NotImplemented else found
         return tuple(found) if isinstance(found, tuple) else found  # torch.fx calls the class of a named one
 
     def trace(of: Callable[..., Any]) -> Any:
@@ -144,7 +146,9 @@ def _sum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any 
 
 
 def _vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    if ord == 2 or dtype is not None or not x.is_floating_point():
+    if dtype is not None and dtype != x.dtype:
+        return _aten("linalg_vector_norm", x.to(dtype), ord, dim, keepdim)
+    if ord == 2 or not x.is_floating_point():
         return NotImplemented
     dims = _dims(x, dim)
     if math.isinf(ord):
@@ -164,6 +168,10 @@ def _split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> An
 
     ends = list(itertools.accumulate(sizes))
     return [torch.ops.aten.slice.Tensor(x, dim, end - size, end) for size, end in zip(sizes, ends)]
+
+
+def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    return NotImplemented if dims else _aten("roll", x.reshape(-1), shifts, [0]).reshape(x.shape)
 
 
 def _one_hot(x: torch.Tensor, num_classes: int = -1) -> Any:
@@ -272,6 +280,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.one_hot.default": _one_hot,
     "aten.take_along_dim.default": _take_along_dim,
     "aten.pad.default": _pad,
+    "aten.roll.default": _roll,
+    "aten.einsum.default": einsum,
     "aten.split.Tensor": _split,
     "aten.split_with_sizes.default": _split_with_sizes,
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import OpGraph
-from kgen.compiler.rewrites import affine, attention, cleanup, convolution, linear, norms, views
+from kgen.compiler.rewrites import affine, attention, cleanup, convolution, few, linear, norms, prepared, views
 from kgen.compiler.rewrites.rewrite import Place, Rewrite, Stage, pipelines
 
 #: Every rewrite by its name, in order. Behind :func:`cleanup.decompose`, which every graph has a variant of.
@@ -27,6 +27,7 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(views.views_in_one, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.stack_to_maps, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.softplus_to_mish, Stage.ALWAYS, shown=False),
+        Rewrite(prepared.prepare_weights, Stage.FOLD, level=1),
         Rewrite(cleanup.merge_scalar_factors, Stage.FOLD, level=2),
         Rewrite(convolution.mean_into_convolution, Stage.FOLD, level=3, float32_only=True),
         Rewrite(convolution.average_into_convolution, Stage.FOLD, level=3, float32_only=True),
@@ -44,6 +45,7 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(linear.pool_to_reduction, Stage.OPTION),
         Rewrite(attention.attention_apart, Stage.OPTION, float32_only=True),
         Rewrite(norms.split_norms, Stage.OPTION, shown=False),
+        Rewrite(few.reduce_few_by_threads, Stage.OPTION),
         Rewrite(convolution.extreme_into_pool, Stage.OPTION),
         Rewrite(norms.reduce_images_first, Stage.OPTION, place=Place.AROUND, shown=False),
         Rewrite(norms.reduce_groups_first, Stage.OPTION, place=Place.IN_FRONT, shown=False),
