@@ -30,6 +30,7 @@ from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.lowering import lower
 from kgen.compiler.operators.facts import is_unnamed, label
+from kgen.compiler.operators.library import LIBRARY_PARTS
 from kgen.compiler.operators.op import LOWERED, Kind
 from kgen.compiler.operators.reductions import of_few
 from kgen.compiler.operators.table import OPS
@@ -194,7 +195,8 @@ def _whole(graph: OpGraph, templates: Sequence[Template]) -> frozenset[str]:
     whole: frozenset[str] = frozenset()
     while any(n.parts and n.name not in whole for n in graph.nodes):
         cutter = _Cutter(variants(graph, whole)[-1], tuple(templates), {})
-        left = {n.origin for n in cutter.graph.nodes if n.origin and n.name not in cutter.free and not cutter._fusable(n)}
+        parts = [n for n in cutter.graph.nodes if n.origin and n.name not in cutter.free and n.op not in LIBRARY_PARTS]
+        left = {n.origin for n in parts if not cutter._fusable(n)}
         if left <= whole:
             break
         whole |= left
