@@ -23,7 +23,7 @@ import kgen
 from kgen.errors import InputError
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, Depth, Environment, Phase, Status
-from kgen.store import attempts, codec, imported_values, integrity, models, named_plans, renamed, rows, selection
+from kgen.store import attempts, codec, imported_values, integrity, models, modules, named_plans, renamed, rows, selection
 from kgen.store.database import Database, insertion
 from kgen.store.selection import Selection
 
@@ -81,6 +81,7 @@ def _exported(connection: Connection, name: str | None, among: Selection) -> Ite
         "rejection": models.Rejection.sweep_id.in_(chosen),
         "trial": models.Trial.sweep_id.in_(chosen),
         "attempt": and_(*attempts.conditions(name, among)),
+        "module": and_(*modules.conditions(name, among)),
         "timing": or_(models.Timing.sweep_id.in_(chosen), models.Timing.evaluation_id.in_(evaluations)),
     }
     for table in _TABLES.values():
@@ -342,6 +343,12 @@ def _check_attempt(row: Row) -> None:
         raise ValueError(f"{row['outcome']!r} is no outcome of an attempt")
 
 
+def _check_module(row: Row) -> None:
+    for part in row["parts"]:
+        if not isinstance(part, dict) or not isinstance(part.get("paths"), list) or not isinstance(part.get("winner"), dict):
+            raise ValueError(f"{part!r:.80} is no part of a module")
+
+
 _CHECKS: Mapping[str, Callable[[Row], None]] = {
     "problem": _check_problem,
     "environment": _check_environment,
@@ -352,6 +359,7 @@ _CHECKS: Mapping[str, Callable[[Row], None]] = {
     "trial": _check_trial,
     "timing": _check_timing,
     "attempt": _check_attempt,
+    "module": _check_module,
 }
 
 

@@ -6,10 +6,12 @@
                           └── timing (finals, baselines)
     candidate ── source
     attempt
+    module
 
 A *trial* is one candidate in one sweep. It names its evaluation, which another sweep may have made, and has the
 candidate's figures against this sweep's baselines. A sweep of kind ``eval`` is one file judged by ``kgen eval``: a
-sweep of one candidate, stored like any other. An *attempt* is a problem without a sweep, with the reason. Wide columns
+sweep of one candidate, stored like any other. An *attempt* is a problem without a sweep, with the reason. A *module* is
+one of a user's program, with the candidates that take the places of its parts. Wide columns
 come last in their tables, so that SQLite reads a listing without their overflow pages. ``docs/schema.md`` explains each
 column.
 """
@@ -261,3 +263,16 @@ class Attempt(Base):
     reason: Mapped[str] = mapped_column(Text)
     overrides: Mapped[dict[str, Any]]
     arguments: Mapped[dict[str, Any]]
+
+
+class Module(Base):
+    """A module of a user's program, by a fingerprint of its classes, tensors and inputs, with what was found for it."""
+
+    __tablename__ = "module"
+
+    fingerprint: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str]
+    minutes: Mapped[float]
+    kgen: Mapped[str]
+    created_at: Mapped[datetime]
+    parts: Mapped[list[Any]]
