@@ -15,7 +15,7 @@ from kgen.codegen.template import FOLDER
 from kgen.compiler.graph.dtypes import NARROW, is_float, is_narrow, loaded, stored, value_type
 from kgen.compiler.loops.expr import Arg, Binary, Call, Cast, Columns, Const, Expr, Unary, Where, calls
 from kgen.compiler.loops.functions import FUNCTIONS, Function
-from kgen.compiler.loops.passes import Pass, Schedule
+from kgen.compiler.loops.passes import Pass, Passes
 from kgen.compiler.loops.program import Load, Map, Program, Store, Window
 from kgen.compiler.operators.reductions import COMBINES
 
@@ -267,10 +267,10 @@ def describe(of: Pass, stores: tuple[str, ...]) -> str:
     return "; ".join(parts)
 
 
-def row_loads(plan_schedule: Schedule) -> list[str]:
-    """Statements that load the values of the whole row."""
-    read_from = {x.tensor: pointer(x.tensor) for x in plan_schedule.row_loads}
-    return [load_statement(x, read_from, "row", "0") for x in plan_schedule.row_loads]
+def row_statements(plan: Passes, device_type: str) -> list[str]:
+    """Statements that load and compute the values of the whole row."""
+    read_from = {x.tensor: pointer(x.tensor) for x in plan.row_loads}
+    return [load_statement(x, read_from, "row", "0") for x in plan.row_loads] + [statement(m, device_type) for m in plan.row_maps]
 
 
 def store_statement(store: Store, target: str, row: str = "row", col: str = "col", value: str = "") -> str:
@@ -283,7 +283,7 @@ def store_value(store: Store, value: str = "") -> str:
     return stored(value or store.arg, store.of, store.dtype)
 
 
-def kept_values(program: Program, plan: Schedule) -> list[tuple[str, str]]:
+def kept_values(program: Program, plan: Passes) -> list[tuple[str, str]]:
     """The values that are kept between the passes, with their C types."""
     return [(name, value_type(program.dtypes[name])) for name in dict.fromkeys(k for s in plan.passes for k in s.keeps)]
 

@@ -17,14 +17,14 @@ from itertools import islice
 from typing import Iterator
 
 from kgen import plan_name
-from kgen.candidate import COUNTABLE, Candidate, ParamValue, Params, Rejection
+from kgen.candidate import COUNTABLE, Candidate, Params, Rejection
 from kgen.codegen.registry import template_for, templates
 from kgen.codegen.render import Way, render
 from kgen.codegen.space import Space
 from kgen.codegen.target import target
-from kgen.codegen.template import Task, Template
+from kgen.codegen.template import Task, Template, tasks
 from kgen.compiler.capture.capture import Capture, capture
-from kgen.compiler.fusion.fusion import FusionPlan, Kernel, plans
+from kgen.compiler.fusion.fusion import FusionPlan, plans
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import HOST
@@ -213,11 +213,10 @@ class Design:
         rest = zip(option.kernels, point.choice)
         ways = []
         for mode, plan in choice.plans:
-            params: dict[str, ParamValue] = {}
-            for number, (kernel, index) in enumerate(islice(rest, len(plan.kernels))):
-                params |= {f"k{number}.{name}": value for name, value in kernel[index].items()}
-            ways.append(Way(mode, plan, params))
-        return render(self.problem, ways, self.hardware, self.accuracy, both_modes=self.capture.same)
+            params = [kernel[index] for kernel, index in islice(rest, len(plan.kernels))]
+            prefix = f"{mode}_" if len(choice.plans) > 1 else ""
+            ways.append(Way(mode, plan, tuple(zip(tasks(plan, self.hardware, self.accuracy, prefix), params))))
+        return render(self.problem, ways, self.hardware, both_modes=self.capture.same)
 
     def renders(self, plan: Plan, params: Params, source: str) -> bool:
         """Whether that plan with these parameters renders to ``source``, byte for byte."""
@@ -271,14 +270,14 @@ class Design:
     def _kernels(self, plan: FusionPlan) -> tuple[_Kernel, ...]:
         """The plan's kernels; computed once for a plan that is in several pairs."""
         if id(plan) not in self._known_kernels:
-            self._known_kernels[id(plan)] = tuple(self._kernel(plan, kernel) for kernel in plan.kernels)
+            self._known_kernels[id(plan)] = tuple(map(self._kernel, tasks(plan, self.hardware, self.accuracy)))
         return self._known_kernels[id(plan)]
 
-    def _kernel(self, plan: FusionPlan, kernel: Kernel) -> _Kernel:
+    def _kernel(self, task: Task) -> _Kernel:
         """The kernel's space; computed once for layers that the model repeats, where it follows from them alone."""
-        task = Task(plan, kernel, self.hardware, self.accuracy)
-        template, label = template_for(task), kernel.label(plan.graph)
-        same = (label, *plan.graph.structure(kernel.nodes, kernel.outputs)) if template.of_structure else None
+        template, graph, kernel = template_for(task), task.plan.graph, task.kernel
+        label = kernel.label(graph)
+        same = (label, *graph.structure(kernel.nodes, kernel.outputs)) if template.of_structure else None
         found = self._known_spaces.get(same)
         if found is None:
             space = template.space(task)
