@@ -146,12 +146,12 @@ class _Work:
 
     def _drop_tasks(self, connection: Connection) -> None:
         """Drop the steps of dropped candidates, and tasks that no sweep has, with their results."""
-        step, task, used = models.CandidateTask, models.Task, models.SweepTask
+        step, task, used, result = models.CandidateTask, models.Task, models.SweepTask, models.TaskResult
         self._delete_in(connection, step, step.candidate_id, self.candidates)
-        unused = connection.execute(select(task.id).where(~exists().where(used.task_id == task.id))).scalars().all()
-        self._delete_in(connection, step, step.task_id, unused)
-        self._delete_in(connection, models.TaskResult, models.TaskResult.task_id, unused)
-        self._delete_in(connection, task, task.id, unused)
+        for table in (step, result):
+            unused = ~exists().where(used.task_id == table.task_id)
+            self._run(connection, table, delete(table).where(unused))
+        self._run(connection, task, delete(task).where(~exists().where(used.task_id == task.id)))
 
     def _release(self, connection: Connection, sweeps: Sequence[str]) -> None:
         """Give the samples of an evaluation to another sweep that took it over."""
