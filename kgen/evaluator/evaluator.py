@@ -533,7 +533,7 @@ class Evaluator:
         options = self._options(worker=True) | {"scratch": str(folder), "compiles": name != "eager"}
         log = self.home / "logs" / f"baseline-{name}.log"
         variables = dict(self._alone)
-        if self._foreign_problem:  # what it compiles is never taken for another problem's
+        if self._foreign_problem:  # its caches serve no other problem
             options |= self._problem_confinement(folder)
             variables |= dict.fromkeys(_FOLDERS, str(folder))
         worker = self._workers[name] = WorkerClient(server.spawn("baseline", options, log, variables))

@@ -2,7 +2,7 @@
 
     add ──> queued ── begin ──> running ── finish ──> done
 
-A row names the process that holds it. What a dead process held, the next service adopts.
+A row names the process that holds it. The next service adopts the rows of a dead process.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _FIELDS = tuple(StoredRequest.__dataclass_fields__)
 _COLUMNS = [getattr(models.Request, name) for name in _FIELDS]
 
 
-def add(database: Database, requests: Sequence[StoredRequest]) -> list[StoredRequest]:
-    """Keep requests in one transaction, held by this process. Returns the row of each one as it stands in the database: of an
-    id that its owner has used before, that is the older row, unchanged."""
+def add(database: Database, requests: Sequence[StoredRequest]) -> list[tuple[StoredRequest, bool]]:
+    """Keep requests in one transaction, held by this process. Returns the row of each one, and whether it is new: of an id
+    that its owner has used before, the older row stays."""
     found = []
     with database.connections.write() as connection:
         for request in requests:
             known = _find(connection, request.owner, request.id)
             if known is None:
                 connection.execute(insert(models.Request), _row(request))
-            found.append(known or request)
+            found.append((known or _find(connection, request.owner, request.id) or request, known is None))
     return found
 
 

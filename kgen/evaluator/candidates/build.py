@@ -247,7 +247,7 @@ class Builder:
 
     def _options(self, extension: Extension) -> dict[str, Any]:
         folder = self.directory / extension.name
-        folder.mkdir(exist_ok=True)  # what is hidden is covered but for folders that exist
+        folder.mkdir(exist_ok=True)  # a hidden folder shows only folders that exist
         return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
                 "cxx": self._cxx, "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS,
                 "hidden": self._hidden, "shown": [str(folder)]}
