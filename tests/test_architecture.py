@@ -43,6 +43,7 @@ THIRD_PARTY = {
     "kgen.devices": allowed(in_functions="torch"),
     "kgen.cluster": allowed("ray"),
     "kgen.tuning.search": allowed(in_functions="optuna"),
+    "kgen.tuning.tasks.subject": allowed("torch"),
     "kgen.codegen": allowed(in_functions="jinja2"),
     "kgen.store": allowed("sqlalchemy", "alembic"),
     "kgen.browse.server": allowed(in_functions="datasette rich uvicorn"),
@@ -177,7 +178,15 @@ def test_stage_does_not_reach_back(importer: str, imported: str) -> None:
     assert not _lines([i for i in imports() if _within(i.importer, importer) and _within(i.imported, imported)])
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if not _within(name, "kgen.evaluator")])
+#: What a worker of kernel tasks is made of, beside the evaluator; named by text, and imported by nothing.
+TASK_SUBJECT = "kgen.tuning.tasks.subject"
+
+
+def test_subject_of_kernel_tasks_is_imported_only_in_its_worker() -> None:
+    assert not _lines([i for i in imports() if i.imported == TASK_SUBJECT])
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if not _within(name, "kgen.evaluator") and name != TASK_SUBJECT])
 def test_torch_is_loaded_only_by_the_evaluator(module: str) -> None:
     assert "torch" not in _loaded_with(module)
 

@@ -8,7 +8,7 @@ import textwrap
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from kgen import __version__, plan_name, syntax
 from kgen.candidate import Candidate, Params
@@ -77,6 +77,12 @@ def translation_unit(texts: Sequence[str], device_type: str) -> str:
 def compiler_flags(hardware: Hardware, params: Sequence[Params], specific: bool = False) -> list[str]:
     """Flags of the kernels' compiler; ``specific`` allows features that the architecture alone has."""
     return target(hardware.device_type).flags(hardware, params, specific)
+
+
+def constant_names(graphs: Iterable[OpGraph]) -> dict[str, str]:
+    """The names of a file's constants, by the source that makes them."""
+    texts = dict.fromkeys(c.text for graph in graphs for c in graph.constants)
+    return {text: f"CONSTANT_{at + 1}" if len(texts) > 1 else "CONSTANT" for at, text in enumerate(texts)}
 
 
 @lru_cache(maxsize=None)
@@ -211,8 +217,7 @@ class _File:
     @cached_property
     def constants(self) -> dict[str, str]:
         """The names of the constants of every way in the file, by the source that makes them."""
-        texts = dict.fromkeys(c.text for w in self.ways for c in w.plan.graph.constants)
-        return {text: f"CONSTANT_{at + 1}" if len(texts) > 1 else "CONSTANT" for at, text in enumerate(texts)}
+        return constant_names(w.plan.graph for w in self.ways)
 
     # The ways
 

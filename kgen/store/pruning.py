@@ -107,6 +107,7 @@ class _Work:
         self._delete_in(connection, models.Timing, models.Timing.sweep_id, sweeps)
         self._delete_in(connection, models.Trial, models.Trial.sweep_id, sweeps)
         self._delete_in(connection, models.Rejection, models.Rejection.sweep_id, sweeps)
+        self._delete_in(connection, models.SweepTask, models.SweepTask.sweep_id, sweeps)
         self._delete_in(connection, models.Sweep, models.Sweep.id, sweeps)
 
     def drop_failed(self, connection: Connection, sweeps: Sequence[str]) -> None:
@@ -119,7 +120,7 @@ class _Work:
         self._run(connection, models.Attempt, delete(models.Attempt).where(*which))
 
     def drop_unused(self, connection: Connection) -> None:
-        """Drop evaluations without a trial, then candidates, problems and environments that no row names."""
+        """Drop evaluations without a trial, tasks without a sweep, then candidates, problems and environments that no row names."""
         evaluation, trial, candidate, sweep = models.Evaluation, models.Trial, models.Candidate, models.Sweep
         unused = ~exists().where(trial.evaluation_id == evaluation.id)
         found = connection.execute(select(evaluation.id, evaluation.log).where(unused)).all()
@@ -130,11 +131,22 @@ class _Work:
         chosen = exists().where(sweep.best == candidate.id)
         judged = exists().where(evaluation.candidate_id == candidate.id)
         self.candidates += connection.execute(select(candidate.id).where(~judged, ~chosen)).scalars()
+        self._drop_tasks(connection)
         self._delete_in(connection, models.Source, models.Source.candidate_id, self.candidates)
         self._delete_in(connection, candidate, candidate.id, self.candidates)
         for table, name in ((models.Problem, "problem_id"), (models.Environment, "environment_id")):
-            named = (exists().where(getattr(user, name) == table.id) for user in (sweep, evaluation))
+            users = [user for user in (sweep, evaluation, models.TaskResult) if hasattr(user, name)]
+            named = (exists().where(getattr(user, name) == table.id) for user in users)
             self._run(connection, table, delete(table).where(*(~user for user in named)))
+
+    def _drop_tasks(self, connection: Connection) -> None:
+        """Drop the steps of dropped candidates, and tasks that no sweep has, with their results."""
+        step, task, used = models.CandidateTask, models.Task, models.SweepTask
+        self._delete_in(connection, step, step.candidate_id, self.candidates)
+        unused = connection.execute(select(task.id).where(~exists().where(used.task_id == task.id))).scalars().all()
+        self._delete_in(connection, step, step.task_id, unused)
+        self._delete_in(connection, models.TaskResult, models.TaskResult.task_id, unused)
+        self._delete_in(connection, task, task.id, unused)
 
     def _release(self, connection: Connection, sweeps: Sequence[str]) -> None:
         """Give the samples of an evaluation to another sweep that took it over."""

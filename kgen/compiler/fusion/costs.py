@@ -11,7 +11,7 @@ from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.graph.library_call import keywords
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.operators.facts import flops, is_view
-from kgen.compiler.operators.library import CHANNELS_LAST
+from kgen.compiler.operators.library import CHANNELS_LAST, LIBRARY
 from kgen.compiler.operators.table import OPS
 
 
@@ -48,6 +48,8 @@ def library_cost(graph: OpGraph, node: Node) -> Cost:
         read = min(read, written + sum(_memory_bytes(graph, name) for name in operands[1:]))
     if node.op.endswith(CHANNELS_LAST) and node.call is not None and "memory_format" in keywords(node.call):
         read += 2 * _memory_bytes(graph, operands[0])
+    if node.op in LIBRARY and LIBRARY[node.op].layer and node.parts is not None:
+        read += 2 * sum(part.type.nbytes for part in node.parts.nodes if part.type is not None and not is_view(part))
     blocks = None
     if op is not None and op.block_a_row:
         blocks = math.prod(size for d, size in enumerate(node.type.shape) if d not in node["dims"])

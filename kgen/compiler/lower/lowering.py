@@ -18,6 +18,7 @@ from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.builder import ProgramBuilder
 from kgen.compiler.lower.layout import Layout, Output
 from kgen.compiler.operators.op import Index, Kind
+from kgen.compiler.operators.reductions import MOST_FEW, of_few
 from kgen.compiler.operators.table import OPS
 
 
@@ -69,7 +70,15 @@ def _parts(builder: ProgramBuilder) -> _Parts | None:
 
     Where each part has statements of its own, none has a mask, and loads of neighbours are vectors.
     """
-    if builder.contraction or any(step.kind not in ("load", "map") for step in builder.steps.values()):
+    kinds = {step.kind for step in builder.steps.values()}
+    if builder.contraction or not kinds <= {"load", "map", "reduce"}:
+        return None
+    reduced = frozenset().union(*(step.axes for step in builder.steps.values()))
+    for symbol in builder.axes.extents if builder.apart - reduced else ():
+        extent = builder.axes.extents[symbol]
+        if symbol in builder.apart - reduced and isinstance(extent, int) and 1 < extent <= MOST_FEW:
+            return _Parts(symbol, extent, 1)
+    if "reduce" in kinds:
         return None
     changes: dict[sympy.Symbol, set[sympy.Expr]] = {}
     for within in dict.fromkeys(w for step in builder.steps.values() for w in step.mask):
@@ -145,7 +154,7 @@ def _build(
         index = _own_index(builder, graph.type(source))
         moments_of, builder.last = builder.value(source, index), index[-1]
     # The largest output has the axes. The sums of a contraction have those of the reduction that reads them.
-    largest_first = 1 if contractions and any(OPS[n.op].kind is Kind.REDUCTION for n in nodes) else -1
+    largest_first = 1 if contractions and any(OPS[n.op].kind is Kind.REDUCTION and not of_few(n) for n in nodes) else -1
     for name in sorted((o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS), key=lambda o: largest_first * graph.type(o).numel):
         whole = _stored_index(builder, name, builder.tensor(name, written=True))
         found += (Output(name, builder.value(name, index), index) for index in (parts.of(builder, whole) if parts else (whole,)))
