@@ -325,7 +325,7 @@ class Program:
             made |= {step.name} if not isinstance(step, Reduce) and made & set(step.args) else set()
         return all(s.level == ROW for s in self.stores) and not any(a in made for r in self.reductions for a in r.args)
 
-    @property
+    @cached_property
     def strided(self) -> bool:
         """Whether neighbouring rows lie side by side in what is read, and neighbouring columns do not."""
         loops = {loop.symbol for loop in (*self.row_loops, *self.col_loops)}

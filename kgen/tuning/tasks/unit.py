@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from kgen.candidate import Candidate
 from kgen.codegen.render import Way, compiler_flags, kernel_text, render, translation_unit
+from kgen.codegen.template import tasks
 from kgen.kernel_task import Variant
 from kgen.problems.problem import Problem
 from kgen.tuning.tasks.task import KernelTask
@@ -65,13 +66,16 @@ def _flags(task: KernelTask, variant: Variant) -> tuple[str, ...]:
 
 
 def _unit(task: KernelTask, variants: Sequence[Variant]) -> Unit:
-    ways = [Way(_LIBRARY, task.control, {})] if task.control else []
     modes = [f"v{number}" if variant.schedule else _LIBRARY for number, variant in enumerate(variants)]
-    for mode, variant in zip(modes, variants):
-        if variant.schedule:
-            ways.append(Way(mode, task.of_schedule(variant.schedule).plan, {f"k0.{name}": value for name, value in variant.params}))
+    own = [(mode, variant) for mode, variant in zip(modes, variants) if variant.schedule]
+    ways = [Way(_LIBRARY, task.control, ())] if task.control else []
+    several = len(ways) + len(own) > 1
+    for mode, variant in own:
+        plan = task.of_schedule(variant.schedule).plan
+        (kernel,) = tasks(plan, task.hardware, task.accuracy, f"{mode}_" if several else "")
+        ways.append(Way(mode, plan, ((kernel, dict(variant.params)),)))
     names = {way.mode: f"_{way.mode}" if len(ways) > 1 else "_run" for way in ways}
-    candidate = render(_problem(task), ways, task.hardware, task.accuracy, both_modes=True)
+    candidate = render(_problem(task), ways, task.hardware, both_modes=True)
     texts = tuple(text_hash(task, variant) for variant in variants)
     return Unit(task, tuple(variants), tuple(names[mode] for mode in modes), names.get(_LIBRARY, ""), texts, candidate)
 

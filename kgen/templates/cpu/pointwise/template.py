@@ -62,12 +62,6 @@ def render(schedule: Pointwise) -> Rendering:
 
 
 TEMPLATE = Template(
-    name="pointwise",
-    device_type="cpu",
-    file="cpu/pointwise/pointwise.cpp.j2",
-    takes=takes,
-    schedule=Pointwise,
-    space=space,
-    render=render,
-    in_place=True,
-)
+    name="pointwise", device_type="cpu", file="cpu/pointwise/pointwise.cpp.j2", takes=takes, schedule=Pointwise,
+    space=space, render=render, in_place=True
+)  # fmt: skip
