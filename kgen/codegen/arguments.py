@@ -31,6 +31,7 @@ def arguments(task: Task, program: Program, params: Params) -> list[Argument]:
         if store.into not in roles and not (over and store.level == "element"):
             role, tensor = ("state", store.into) if store.into else ("out", store.tensor)
             found.append(Argument(output_pointer(store.tensor), role, tensor, dtype=store.dtype))
+    found += [Argument(output_pointer(s.tensor), "out", s.tensor, dtype=s.dtype) for s in program.scatters]
     return list(dict.fromkeys(found))  # a tensor may be stored in parts
 
 
