@@ -34,7 +34,7 @@ THIRD_PARTY = {
     "kgen.cli": allowed("click", in_functions="torch"),
     "kgen.doctor": allowed(in_functions="torch"),
     "kgen.views": allowed("rich"),
-    "kgen.problems.problem": allowed(in_functions="torch"),
+    **{f"kgen.problems.{name}": allowed(in_functions="torch") for name in ("exported", "live", "problem")},
     "kgen.compiler.capture": allowed(in_functions="torch"),
     "kgen.compiler.graph.complex_numbers": allowed(in_functions="torch"),
     "kgen.compiler.graph.source": allowed(in_functions="torch"),
