@@ -39,6 +39,7 @@ REWRITTEN = (
     "kgen/errors.py",
     "kgen/events.py",
     "kgen/interrupted.py",
+    "kgen/optimized",
     "kgen/paths.py",
     "kgen/plan.py",
     "kgen/plan_name.py",

@@ -57,12 +57,10 @@ def program_of(module: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[s
 
     Raises :class:`CaptureError`, one line, where ``torch.export`` refuses the forward.
     """
-    free = _free_batch(module, args, kwargs)
-    if free is not None:
-        with contextlib.suppress(Exception):
-            program = _export(module, args, kwargs, free)
-            if _takes_any_batch(program):
-                return program
+    with contextlib.suppress(Exception):  # arguments of any class, and forwards that ask for the batch
+        free = _free_batch(module, args, kwargs)
+        if free is not None and _takes_any_batch(program := _export(module, args, kwargs, free)):
+            return program
     try:
         return _export(module, args, kwargs, None)
     except Exception as error:
@@ -74,10 +72,13 @@ def flags() -> dict[str, bool]:
     """The flags of torch that differ from its defaults, by attribute."""
     import torch
 
-    found = {
-        "backends.cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
-        "backends.cuda.matmul.allow_tf32": torch.backends.cuda.matmul.allow_tf32,
-    }
+    try:
+        found = {
+            "backends.cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
+            "backends.cuda.matmul.allow_tf32": torch.backends.cuda.matmul.allow_tf32,
+        }
+    except RuntimeError as error:  # they were set in torch's newer way, which has no answer in the older one
+        raise CaptureError(f"flags of torch cannot be read: {' '.join(str(error).split())[:200]}") from error
     return {name: value for name, value in found.items() if value != FLAGS[name]}
 
 
