@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kgen.api import optimize, save_problem
+    from kgen.api import load, optimize, save, save_problem
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "optimize", "save_problem"]
+__all__ = ["__version__", "load", "optimize", "save", "save_problem"]
 
 
 def __getattr__(name: str) -> Any:

@@ -86,3 +86,27 @@ def save_problem(
     from kgen.problems import live
 
     live.save(module, inputs, kwargs or {}, Path(file))
+
+
+def save(fast: "torch.nn.Module", folder: str | Path) -> None:
+    """Write what :func:`optimize` put behind a module into a folder, for :func:`load`: kernels, libraries and a manifest.
+
+    The folder holds no weights. Raises :class:`kgen.errors.InputError` for a module that ``optimize`` did not make, and
+    :class:`kgen.errors.DiskError` where the folder cannot be written.
+    """
+    from kgen.optimized import folder as folders
+
+    folders.save(fast, Path(folder))
+
+
+def load(folder: str | Path, module: "torch.nn.Module") -> "torch.nn.Module":
+    """The module with the kernels of a folder behind it, as :func:`optimize` returned it. Nothing is swept.
+
+    Each part is checked by a forward of both on drawn inputs; one that does not fit runs the original. Files of the folder
+    are code: load only folders that you trust. Hashes are checked before anything is imported.
+
+    Raises :class:`kgen.errors.FolderError` for a folder that another version wrote, or whose files were changed.
+    """
+    from kgen.optimized import folder as folders
+
+    return folders.load(Path(folder), module)

@@ -101,6 +101,15 @@ def test_the_batch_is_free() -> None:
     torch.testing.assert_close(model(*others)["sums"][0], module(*others)["sums"][0])
 
 
+def test_a_tensor_that_is_given_twice_stands_for_two() -> None:
+    class Difference(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x - 2 * y
+
+    x, y = torch.randn(3), torch.randn(3)
+    torch.testing.assert_close(problem(Difference(), x, x).model()(x, y), x - 2 * y)
+
+
 def test_a_batch_that_forward_asks_for_is_not_free() -> None:
     program = live.program_of(Sized(), (torch.randn(4, 3),), {})
     assert not program.range_constraints and "[4, 3]" in str(program.graph_module.code) or "sym_size" not in program.graph_module.code

@@ -20,6 +20,7 @@ from torch.nn.modules import module as nn_module
 
 from kgen.optimized import winner as winners
 from kgen.optimized.calls import Signature, fit, matches
+from kgen.optimized.fingerprint import place
 from kgen.optimized.twin import Facts, Watch, original_forward, watching
 from kgen.optimized.winner import Winner
 
@@ -82,6 +83,7 @@ class Dispatch:
         self.flat = all(type(x) is torch.Tensor for values in self.recorded for x in values)
         self.devices = [next(x.device for x in pytree.tree_leaves((a, k)) if isinstance(x, torch.Tensor)) for a, k in calls]
         self.fallbacks: Counter[str] = Counter()
+        self.place = place([*calls])
         self.on_gpu = any(device.type == "cuda" for device in self.devices)
         self._start()
 

@@ -110,6 +110,8 @@ def attach_part(fast: nn.Module, found: FoundPart, calls: Sequence[Call], outcom
     made = []
     for path in found.paths:
         owner = fast.get_submodule(path)
+        if "forward" in vars(owner):
+            raise TypeError(f"the forward of {path or 'the module'} is patched")
         dispatch = Dispatch(owner, path, calls, found.winners, libraries)
         dispatch.attach(outcomes)
         made.append((owner, dispatch))

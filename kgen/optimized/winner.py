@@ -93,9 +93,9 @@ def link(made: type[nn.Module], owner: nn.Module) -> nn.Module:
     for path, part in found.named_modules():
         own = owner.get_submodule(path)
         for table in ("_parameters", "_buffers"):
-            missing = vars(part)[table].keys() - vars(own)[table].keys()
+            missing = [name for name, x in vars(part)[table].items() if x is not None and vars(own)[table].get(name) is None]
             if missing:
-                raise KeyError(f"{path}.{sorted(missing)[0]}")
+                raise KeyError(f"{path}.{missing[0]}".lstrip("."))
             vars(part)[table] = vars(own)[table]
         for name, value in vars(part).items():
             if isinstance(value, torch.Tensor):

@@ -55,8 +55,10 @@ def save(module: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, An
 def program_of(module: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The exported program of a module, without gradients; the first size of its inputs is free where forward allows it.
 
-    Raises :class:`CaptureError`, one line, where ``torch.export`` refuses the forward.
+    A tensor that is given twice is exported as two: another call may give two. Raises :class:`CaptureError`, one line, where
+    ``torch.export`` refuses the forward.
     """
+    args, kwargs = _distinct(tuple(args), dict(kwargs))
     with contextlib.suppress(Exception):  # arguments of any class, and forwards that ask for the batch
         free = _free_batch(module, args, kwargs)
         if free is not None and _takes_any_batch(program := _export(module, args, kwargs, free)):
@@ -66,6 +68,24 @@ def program_of(module: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[s
     except Exception as error:
         text = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
         raise CaptureError(f"{type(module).__name__}: torch.export raised {type(error).__name__}: {text[:240]}") from error
+
+
+def _distinct(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments, with a copy wherever a tensor comes again: export would take both for one."""
+    import torch
+    import torch.utils._pytree as pytree
+
+    seen: set[int] = set()
+
+    def distinct(x: torch.Tensor) -> torch.Tensor:
+        again = id(x) in seen
+        seen.add(id(x))
+        return x.detach().clone() if again else x
+
+    try:
+        return pytree.tree_map_only(torch.Tensor, distinct, (args, kwargs))
+    except Exception:  # containers that torch cannot take apart, which export will refuse
+        return args, kwargs
 
 
 def flags() -> dict[str, bool]:
