@@ -53,12 +53,15 @@ class Entry:
         self.winner, self.model, self.structure, self.template = winner, model, structure, template
         self.forward = model.forward
         self.calls = 0
+        self.unflatten, self.context = _unflatten(structure) if template is not None else (None, None)
 
     def result(self, found: Any) -> Any:
         """Forward's result, of the file's."""
         if self.template is None:
             return found
-        tensors = iter(pytree.tree_leaves(found))
+        tensors = iter(found if self.unflatten else pytree.tree_leaves(found))
+        if self.unflatten:
+            return self.unflatten([next(tensors) if x is _TENSOR else x for x in self.template], self.context)
         return pytree.tree_unflatten([next(tensors) if x is _TENSOR else x for x in self.template], self.structure)
 
 
@@ -241,6 +244,13 @@ class _Later:
 def _outline(x: torch.Tensor) -> torch.Tensor:
     """A tensor without contents in the place of an argument."""
     return torch.empty(0)
+
+
+def _unflatten(structure: Any) -> tuple[Any, Any]:
+    """The function that makes a container of its leaves, with the argument behind them; ``None`` for nested containers."""
+    kind = pytree.SUPPORTED_NODES.get(structure.type)
+    flat = kind is not None and structure.num_leaves == structure.num_children and structure.num_nodes == structure.num_leaves + 1
+    return (kind.unflatten_fn, structure.context) if flat else (None, None)
 
 
 def _way_back(outcome: Any) -> tuple[Any, list[Any] | None]:

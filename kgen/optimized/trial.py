@@ -7,7 +7,7 @@ import copy
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 import torch.utils._pytree as pytree
@@ -19,6 +19,7 @@ from kgen.protocol import MAX_FACTOR, RMS_FACTOR, Depth, Timing
 from kgen.statistics import Interval, ratio_interval
 
 _CALL = tuple[tuple[Any, ...], dict[str, Any]]
+_DEPTH = 6  # of objects in objects that a result is compared in
 _FLOOR = 8  # roundings of the dtype that every result may err by
 _LEAST_ROUNDS, _MOST_ROUNDS = 9, 200
 _DOUBLED_BYTES = 4 << 30  # of weights and inputs; a float64 forward of more is left out
@@ -93,6 +94,9 @@ def agree(outcome: Any, found: Any, exact: Any = None) -> str:
     if structure != other or len(mine) != len(theirs):
         return "its result has another structure"
     doubles = pytree.tree_leaves(exact) if exact is not None else [None] * len(mine)
+    mine, theirs, doubles = _opened(mine), _opened(theirs), _opened(doubles)
+    if len(mine) != len(theirs):
+        return "its result has another structure"
     for x, y, z in zip(mine, theirs, doubles if len(doubles) == len(mine) else [None] * len(mine)):
         if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
             if type(x) is not type(y) or not isinstance(x, (bool, int, float, str, type(None))) or x != y:
@@ -145,6 +149,23 @@ def compared(original: Callable[[], Any], fast: Callable[[], Any], device: torch
             blocks[at].append(timed(call, counts[at]))
     one, other = (Timing(name, Depth.FINAL, "here", tuple((x,) for x in found)) for name, found in zip(("original", "fast"), blocks))
     return ratio_interval(one, other)
+
+
+def _opened(leaves: Sequence[Any], depth: int = 0) -> list[Any]:
+    """Leaves, with what objects hold in the place of the objects, such as the caches of a language model."""
+    found: list[Any] = []
+    for leaf in leaves:
+        if isinstance(leaf, (torch.Tensor, bool, int, float, str, type(None))) or depth > _DEPTH:
+            found.append(leaf)
+        elif isinstance(leaf, (list, tuple)):
+            found += _opened(leaf, depth + 1)
+        elif isinstance(leaf, dict):
+            found += _opened([*leaf.values()], depth + 1)
+        elif hasattr(leaf, "__dict__") and not isinstance(leaf, (type, nn.Module)):
+            found += [type(leaf).__qualname__, *_opened([*vars(leaf).values()], depth + 1)]
+        else:
+            found.append(str(type(leaf)))
+    return found
 
 
 def _values_agree(x: torch.Tensor, y: torch.Tensor, z: Any) -> str:
