@@ -19,7 +19,7 @@ from kgen.optimized.twin import RUN, WATCH, base_of
 
 _FORMAT = "1"  # a change makes all stored fingerprints old
 _DEPTH = 6  # of functions that call functions, and of values in attributes
-_SKIPPED = {WATCH, RUN, "kgen", "_parameters", "_buffers", "_modules", "training"}
+_SKIPPED = {WATCH, RUN, "kgen", "_graph", "_code", "meta", "_parameters", "_buffers", "_modules", "training"}
 
 
 def fingerprint(module: nn.Module, calls: list[tuple[tuple[Any, ...], dict[str, Any]]], settings: tuple[Any, ...]) -> str:
@@ -64,6 +64,8 @@ class _Writer:
         if self._first(base):
             for text in _class_texts(base):
                 self.add(text)
+        if isinstance(module, torch.fx.GraphModule):  # its class is torch's, and its forward its own
+            self.add(module.code)
         for table in ("_parameters", "_buffers"):
             for name, x in state.get(table, {}).items():
                 self.add(table, name)
