@@ -2,11 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
+from kgen.errors import KgenError
+
 if TYPE_CHECKING:
     from kgen.api import load, optimize, save, save_problem
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load", "optimize", "save", "save_problem"]
+__all__ = ["KgenError", "__version__", "load", "optimize", "save", "save_problem"]
 
 
 def __getattr__(name: str) -> Any:
