@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from kgen.candidate import Candidate
 from kgen.codegen.render import Way, compiler_flags, kernel_text, render, translation_unit
-from kgen.codegen.template import tasks
 from kgen.kernel_task import Variant
 from kgen.problems.problem import Problem
 from kgen.tuning.tasks.task import KernelTask
