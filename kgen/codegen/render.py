@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 from kgen import __version__, plan_name, syntax
 from kgen.candidate import Candidate, Params
 from kgen.codegen.body import Body, Run
-from kgen.codegen.c_printer import helpers
 from kgen.codegen.forward import Forward, targets
+from kgen.codegen.linker import helpers
 from kgen.codegen.module_source import ModuleSource, module_source
 from kgen.codegen.registry import template_for
 from kgen.codegen.target import target
@@ -70,7 +70,7 @@ def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
 def translation_unit(texts: Sequence[str], device_type: str) -> str:
     """Kernels as one file for the device, with the helpers that they call in front."""
     body = "\n\n".join(texts)
-    parts = [*target(device_type).headers(helpers(body, device_type), body), body]
+    parts = [*target(device_type).headers(helpers(body, device_type)), body]
     return "\n\n".join(p.strip() for p in parts if p.strip())
 
 

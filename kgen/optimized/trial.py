@@ -37,9 +37,9 @@ def apart(module: nn.Module) -> Iterator[None]:
         for name, x in buffers.items():
             if x is not None:
                 table[name] = made.setdefault(id(x), x.detach().clone())
-    devices = sorted({x.device.index for x in [*module.parameters(), *module.buffers()] if x.is_cuda})
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() and torch.cuda.is_initialized() else ()
     try:
-        with torch.random.fork_rng(devices), torch.no_grad():
+        with torch.random.fork_rng([*devices]), torch.no_grad():
             yield
     finally:
         for table, buffers in held:
@@ -54,8 +54,11 @@ class Observed:
     reason: str
 
 
-def observe(module: nn.Module, call: _CALL) -> Observed:
-    """Run a twin's forward twice on copies of the arguments. PyTorch's own errors are raised as they are."""
+def observe(module: nn.Module, call: _CALL, *, once: bool = False) -> Observed:
+    """Run a twin's forward twice on copies of the arguments; ``once`` where another process has looked at it.
+
+    PyTorch's own errors are raised as they are.
+    """
     args, kwargs = call
     if not is_ordinary([args, kwargs]):
         with apart(module):
@@ -67,6 +70,8 @@ def observe(module: nn.Module, call: _CALL) -> Observed:
             torch.manual_seed(seed)
             given = copied((args, kwargs))
             outcome = module(*given[0], **given[1])
+            if once:
+                return Observed(outcome, "")
             torch.manual_seed(seed + 1)
             again = copied((args, kwargs))
             second = module(*again[0], **again[1])

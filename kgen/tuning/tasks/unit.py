@@ -65,13 +65,14 @@ def _flags(task: KernelTask, variant: Variant) -> tuple[str, ...]:
 
 
 def _unit(task: KernelTask, variants: Sequence[Variant]) -> Unit:
-    ways = [Way(_LIBRARY, task.control, {})] if task.control else []
+    ways = [Way(_LIBRARY, task.control, ())] if task.control else []
     modes = [f"v{number}" if variant.schedule else _LIBRARY for number, variant in enumerate(variants)]
     for mode, variant in zip(modes, variants):
         if variant.schedule:
-            ways.append(Way(mode, task.of_schedule(variant.schedule).plan, {f"k0.{name}": value for name, value in variant.params}))
+            of = task.of_schedule(variant.schedule, f"{mode}_")
+            ways.append(Way(mode, of.plan, ((of, dict(variant.params)),)))
     names = {way.mode: f"_{way.mode}" if len(ways) > 1 else "_run" for way in ways}
-    candidate = render(_problem(task), ways, task.hardware, task.accuracy, both_modes=True)
+    candidate = render(_problem(task), ways, task.hardware, both_modes=True)
     texts = tuple(text_hash(task, variant) for variant in variants)
     return Unit(task, tuple(variants), tuple(names[mode] for mode in modes), names.get(_LIBRARY, ""), texts, candidate)
 
