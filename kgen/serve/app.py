@@ -18,6 +18,7 @@ from starlette.routing import Route
 import kgen
 from kgen import paths
 from kgen.errors import KgenError
+from kgen.protocol import Accuracy
 from kgen.serve import access, answers, kernelgym, openapi
 from kgen.serve.asked import MOST_BYTES, Asked, RequestError
 from kgen.serve.bodies import read_json
@@ -54,6 +55,8 @@ class Service:
         for number, body in enumerate(bodies):
             try:
                 asked, fields = self.known.ask(body)
+                if asked.accuracy is Accuracy.TF32 and "cpu" in self.devices:
+                    raise RequestError(422, "accuracy tf32 is for CUDA devices: this service has the CPU, which has no TF32")
             except RequestError as error:
                 place = f"evaluation {number}: " if len(bodies) > 1 else ""
                 raise RequestError(error.status, place + str(error)) from error

@@ -52,6 +52,7 @@ class _Job:
 
     asked: Asked
     digest: str
+    bench: str
     number: int
     priority: int
     keys: list[Key]
@@ -106,19 +107,20 @@ class Judge:
     # Requests ------------------------------------------------------------------------------------------------------
 
     def accept(self, wanted: Sequence[tuple[StoredRequest, Asked]]) -> list[StoredRequest]:
-        """Keep requests, all or none, and have them judged. Returns each as it is stored: of an id that was used before, the
+        """Keep requests of one owner, all or none, and have them judged. Returns each as it is stored: of an id that was used before, the
         older one.
 
         Raises :class:`RequestError` for an id of another evaluation, :class:`QueueFull` and :class:`Draining`.
         """
-        known = [requests.find(self._database, request.owner, request.id) for request, _ in wanted]
-        for (request, _), older in zip(wanted, known, strict=True):
-            if older is not None and older.digest != request.digest:
+        every = [request for request, _ in wanted]
+        known = requests.stored(self._database, every)
+        for request in every:
+            if request.id in known and known[request.id].digest != request.digest:
                 raise RequestError(409, f"the id {request.id} stands for another evaluation")
-        new = sum(one is None for one in known)
+        new = len(every) - len(known)
         self._reserve(new)
         try:
-            stored = requests.add(self._database, [request for request, _ in wanted])
+            stored = requests.add(self._database, every)
             for (request, is_new), (_, asked) in zip(stored, wanted, strict=True):
                 if is_new:
                     self._enqueue(request, asked)
@@ -147,7 +149,7 @@ class Judge:
         with self._changed:
             job = self._jobs.get(request.digest)
             if job is None:
-                job = _Job(asked, request.digest, next(self._numbers), request.priority, [])
+                job = _Job(asked, request.digest, asked.bench, next(self._numbers), request.priority, [])
                 self._jobs[request.digest] = job
             job.keys.append(key)
             job.priority = max(job.priority, request.priority)
@@ -223,7 +225,7 @@ class Judge:
                 waiting = [job for job in self._jobs.values() if not job.runs]
                 if waiting:
                     opened = bench.ready() if self._streak < _IN_A_ROW else ()
-                    job = min(waiting, key=lambda job: (-job.priority, job.asked.bench not in opened, job.number))
+                    job = min(waiting, key=lambda job: (-job.priority, job.bench not in opened, job.number))
                     oldest = min(waiting, key=lambda job: job.number)
                     self._streak = 0 if job is oldest else self._streak + 1
                     job.runs = True
@@ -243,9 +245,7 @@ class Judge:
             if attempt:
                 self.metrics.add("kgen_retries_total")
             try:
-                answer, environment = self._once(job, bench)
-                if answer["status"] != Status.INFRA_ERROR.value:
-                    return answer, environment
+                return self._once(job, bench)
             except EvaluatorError as error:
                 answer = answers.failed(str(error))
             except ProblemError as error:
@@ -257,7 +257,6 @@ class Judge:
                 answer = answers.failed(f"a bug in kgen: {type(error).__name__}: see the log of the service")
             if self._ending:
                 raise _Ending
-            bench.drop(job.asked)
         return answer, None
 
     def _once(self, job: _Job, bench: Bench) -> tuple[dict[str, Any], str]:
@@ -279,7 +278,10 @@ class Judge:
                 cache=asked.cache,
             )
             found = eval_file.judge(request, self._database, evaluator, bench.device, job.tell, time.monotonic())
-        return answers.judged(asked, found), environment
+            answer = answers.judged(asked, found)
+            if answer["status"] == Status.INFRA_ERROR.value:
+                raise EvaluatorError(answer["reason"])
+        return answer, environment
 
     def _known(self, digest: str, environment: str) -> dict[str, Any] | None:
         """An earlier answer to the same in this environment."""

@@ -7,7 +7,7 @@ A row names the process that holds it. The next service adopts the rows of a dea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Mapping, Sequence
 
@@ -15,6 +15,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from kgen.store import codec, holder, models, rows
 from kgen.store.database import Database
+from kgen.store.queries import chunks
 
 QUEUED, RUNNING, DONE = "queued", "running", "done"  #: the states of a request
 
@@ -40,22 +41,30 @@ _COLUMNS = [getattr(models.Request, name) for name in _FIELDS]
 
 
 def add(database: Database, requests: Sequence[StoredRequest]) -> list[tuple[StoredRequest, bool]]:
-    """Keep requests in one transaction, held by this process. Returns the row of each one, and whether it is new: of an id
-    that its owner has used before, the older row stays."""
-    found = []
+    """Keep requests of one owner in one transaction, held by this process. Returns the row of each one, and whether it is new:
+    of an id that the owner has used before, the older row stays."""
+    moment = rows.now()
     with database.connections.write() as connection:
-        for request in requests:
-            known = _find(connection, request.owner, request.id)
-            if known is None:
-                connection.execute(insert(models.Request), _row(request))
-            found.append((known or _find(connection, request.owner, request.id) or request, known is None))
-    return found
+        known = _find(connection, requests)
+        new = [replace(request, created_at=moment) for request in requests if request.id not in known]
+        if new:
+            connection.execute(insert(models.Request), [_row(request) for request in new])
+    added = {request.id: request for request in new}
+    return [(known.get(request.id) or added[request.id], request.id in added) for request in requests]
+
+
+def stored(database: Database, requests: Sequence[StoredRequest]) -> dict[str, StoredRequest]:
+    """The rows of one owner that have the ids of these requests, by id."""
+    with database.connections.read() as connection:
+        return _find(connection, requests)
 
 
 def find(database: Database, owner: str, id: str) -> StoredRequest | None:
     """The request with this id of this owner; ``None`` where there is none."""
+    table = models.Request
     with database.connections.read() as connection:
-        return _find(connection, owner, id)
+        row = connection.execute(select(*_COLUMNS).where(table.owner == owner, table.id == id)).one_or_none()
+    return StoredRequest(**row._mapping) if row else None
 
 
 def begin(database: Database, owner: str, id: str) -> int | None:
@@ -106,10 +115,12 @@ def adopt(database: Database) -> list[StoredRequest]:
     return [StoredRequest(**row._mapping) for row in found]
 
 
-def _find(connection: Connection, owner: str, id: str) -> StoredRequest | None:
-    table = models.Request
-    row = connection.execute(select(*_COLUMNS).where(table.owner == owner, table.id == id)).one_or_none()
-    return StoredRequest(**row._mapping) if row else None
+def _find(connection: Connection, requests: Sequence[StoredRequest]) -> dict[str, StoredRequest]:
+    table, found = models.Request, {}
+    for ids in chunks(request.id for request in requests):
+        query = select(*_COLUMNS).where(table.owner == requests[0].owner, table.id.in_(ids))
+        found |= {row.id: StoredRequest(**row._mapping) for row in connection.execute(query)}
+    return found
 
 
 def _row(request: StoredRequest) -> dict[str, Any]:
@@ -121,7 +132,7 @@ def _row(request: StoredRequest) -> dict[str, Any]:
         "priority": request.priority,
         "tries": 0,
         "holder": holder.this_process(),
-        "created_at": rows.now(),
+        "created_at": request.created_at,
         "asked": dict(request.asked),
     }
 
