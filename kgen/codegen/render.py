@@ -55,11 +55,18 @@ def render(problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_mo
 
 
 def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
-    """The text of one kernel with its launcher, without the helpers that it calls."""
+    """The text of one kernel with its launcher, without the helpers that it calls.
+
+    Raises :class:`RenderError` where the template is wrong, or its schedules have other parameters.
+    """
     import jinja2
 
     template = template_for(task)
-    rendering = template.render(template.schedule(task, **params))
+    try:
+        schedule = template.schedule(task, **params)
+    except TypeError as error:
+        raise RenderError(f"template {template.name} has other parameters: {error}") from error
+    rendering = template.render(schedule)
     try:
         text = _environment(template.folder).get_template(template.file).render(**rendering.context)
     except jinja2.TemplateError as error:
