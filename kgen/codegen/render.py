@@ -171,7 +171,7 @@ class _File:
             "plan_lines": [f"Plan: {self._plan(w)}" for w in self.ways],
             "param_lines": _wrapped("Parameters: ", [f"{k}={v}" for w in self.ways for k, v in self._prefixed(w).items()]),
             "version": __version__,
-            "problem": f"{self.problem.name}.py",
+            "problem": self.problem.file_name,
             "dtype": self.problem.dtype,
             "modes": "train and eval mode" if self.both_modes or len(self.ways) > 1 else f"{self.ways[0].mode} mode",
             "device_name": self.hardware.name,

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Sequence
 from sqlalchemy import ColumnElement, Connection, CursorResult, Delete, Update, delete, exists, select, update
 
 from kgen.protocol import Status
-from kgen.store import attempts, models, queries
+from kgen.store import attempts, models, modules, queries
 from kgen.store.database import Database
 from kgen.store.results import SweepRow
 from kgen.store.selection import Selection
@@ -66,6 +66,7 @@ def prune(
         with database.connections.write() as connection:
             (work.drop_failed if failed else work.drop_sweeps)(connection, [row.id for row in dropped])
             work.drop_attempts(connection, attempts.conditions(name, among))
+            work.drop_modules(connection, modules.conditions(name, among))
             work.drop_unused(connection)
             if not really:
                 raise _Undone
@@ -119,6 +120,10 @@ class _Work:
         """Attempts at problems that came to no sweep: the problems may be tried again."""
         self._run(connection, models.Attempt, delete(models.Attempt).where(*which))
 
+    def drop_modules(self, connection: Connection, which: Sequence[ColumnElement[bool]]) -> None:
+        """Modules of users' programs, which are searched again."""
+        self._run(connection, models.Module, delete(models.Module).where(*which))
+
     def drop_unused(self, connection: Connection) -> None:
         """Drop evaluations without a trial, tasks without a sweep, then candidates, problems and environments that no row names."""
         evaluation, trial, candidate, sweep = models.Evaluation, models.Trial, models.Candidate, models.Sweep
@@ -141,12 +146,12 @@ class _Work:
 
     def _drop_tasks(self, connection: Connection) -> None:
         """Drop the steps of dropped candidates, and tasks that no sweep has, with their results."""
-        step, task, used = models.CandidateTask, models.Task, models.SweepTask
+        step, task, used, result = models.CandidateTask, models.Task, models.SweepTask, models.TaskResult
         self._delete_in(connection, step, step.candidate_id, self.candidates)
-        unused = connection.execute(select(task.id).where(~exists().where(used.task_id == task.id))).scalars().all()
-        self._delete_in(connection, step, step.task_id, unused)
-        self._delete_in(connection, models.TaskResult, models.TaskResult.task_id, unused)
-        self._delete_in(connection, task, task.id, unused)
+        for table in (step, result):
+            unused = ~exists().where(used.task_id == table.task_id)
+            self._run(connection, table, delete(table).where(unused))
+        self._run(connection, task, delete(task).where(~exists().where(used.task_id == task.id)))
 
     def _release(self, connection: Connection, sweeps: Sequence[str]) -> None:
         """Give the samples of an evaluation to another sweep that took it over."""

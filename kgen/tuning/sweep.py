@@ -406,7 +406,7 @@ class _Sweep:
             search.tell_known(point, ms)
         while True:
             found_right = any(not right.candidate.control for right in self.right)
-            cut = time.monotonic() >= self.time_budget.judge_until(found_right=found_right)
+            cut = found_right and time.monotonic() >= self.time_budget.judge_until
             if cut or self.time_budget.is_over(len(self._finalists()) + 1):
                 pipeline.give_up()
             else:

@@ -72,11 +72,12 @@ class TimeBudget:
     def tasks_until(self) -> float:
         """When a network's kernel tasks are tuned no more, on the monotonic clock."""
         now = time.monotonic()
-        return now + TASK_SECONDS if self.seconds is None else now + TASK_PART * max(0.0, self.judge_until(found_right=True) - now)
+        return now + TASK_SECONDS if self.seconds is None else now + TASK_PART * max(0.0, self.judge_until - now)
 
-    def judge_until(self, *, found_right: bool) -> float:
-        """When candidates are cut, on the monotonic clock: none is begun any more."""
-        return self._at(JUDGE_PART if found_right else FIRST_PART)
+    @property
+    def judge_until(self) -> float:
+        """When candidates are cut that follow a right one, on the monotonic clock: none is begun any more."""
+        return self._at(JUDGE_PART)
 
     @property
     def finals_until(self) -> float:

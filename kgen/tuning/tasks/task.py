@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kgen.codegen.template import Task
+from kgen.codegen.template import Task, tasks
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel, Library
 from kgen.compiler.graph.graph import Constant, Input, Node, OpGraph, Tensor, Weight
 from kgen.compiler.loops.canonical import digest
@@ -54,12 +54,11 @@ class KernelTask:
     def id(self) -> str:
         return self.key.id
 
-    def of_schedule(self, schedule: str) -> Task:
-        """The task for the template of that name."""
-        kernel = self.kernel
-        assert kernel is not None, "a library call has no schedule"
-        kernel = replace(kernel, schedule=schedule)
-        return Task(replace(self.plan, steps=(kernel,)), kernel, self.hardware, self.accuracy)
+    def of_schedule(self, schedule: str, prefix: str = "") -> Task:
+        """The task for the template of that name; ``prefix`` stands before the kernel's name."""
+        assert self.kernel is not None, "a library call has no schedule"
+        (found,) = tasks(replace(self.plan, steps=(replace(self.kernel, schedule=schedule),)), self.hardware, self.accuracy, prefix)
+        return found
 
 
 class TaskMaker:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from kgen.candidate import Candidate
 from kgen.codegen.render import Way, compiler_flags, decided, kernel_text, render, translation_unit
-from kgen.codegen.template import tasks
 from kgen.kernel_task import Variant
 from kgen.problems.problem import Problem
 from kgen.tuning.tasks.task import KernelTask
@@ -66,14 +65,12 @@ def _flags(task: KernelTask, variant: Variant) -> tuple[str, ...]:
 
 
 def _unit(task: KernelTask, variants: Sequence[Variant]) -> Unit:
-    modes = [f"v{number}" if variant.schedule else _LIBRARY for number, variant in enumerate(variants)]
-    own = [(mode, variant) for mode, variant in zip(modes, variants) if variant.schedule]
     ways = [Way(_LIBRARY, task.control, ())] if task.control else []
-    several = len(ways) + len(own) > 1
-    for mode, variant in own:
-        plan = task.of_schedule(variant.schedule).plan
-        (kernel,) = tasks(plan, task.hardware, task.accuracy, f"{mode}_" if several else "")
-        ways.append(Way(mode, plan, ((kernel, dict(variant.params)),)))
+    modes = [f"v{number}" if variant.schedule else _LIBRARY for number, variant in enumerate(variants)]
+    for mode, variant in zip(modes, variants):
+        if variant.schedule:
+            of = task.of_schedule(variant.schedule, f"{mode}_")
+            ways.append(Way(mode, of.plan, ((of, dict(variant.params)),)))
     names = {way.mode: f"_{way.mode}" if len(ways) > 1 else "_run" for way in ways}
     candidate = render(_problem(task), ways, task.hardware, both_modes=True)
     texts = tuple(text_hash(task, variant) for variant in variants)

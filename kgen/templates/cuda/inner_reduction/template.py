@@ -755,7 +755,7 @@ class _Emitter:
         outer += [f"Vector<{DTYPES[s.dtype].memory}, {across}> {s.tensor}_result;" for s in together]
         inner += [f"{s.tensor}_result.v[r] = {store_value(s)};" for s in together]
         behind = [f"{self.store_vector}<{across}>({written(s, self.arguments)} + {s.access.index('first_row')}, {s.tensor}_result);" for s in together]
-        if not (inner or outer or row_outer):
+        if not (inner or outer or row_outer or store_inner or store):
             return []
         if self.vec > 1:
             inner = ["#pragma unroll", *block(f"for (int j = 0; j < {self.vec}; ++j)", inner + store_inner)]
