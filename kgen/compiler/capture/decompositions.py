@@ -178,6 +178,20 @@ def _scatter_mean(x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Ten
     return total / _aten("scatter_add", torch.ones_like(x), dim, index, torch.ones_like(src))
 
 
+def _affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: bool) -> Any:
+    """Each coordinate as a sum of coordinates from -1 to 1, of which the last belongs to the first dimension."""
+    import torch
+
+    rank, found = len(size) - 2, None
+    for at, extent in enumerate(reversed(size[2:])):
+        line = torch.linspace(-1.0, 1.0, extent, dtype=theta.dtype, device=theta.device)
+        line = line if align_corners else line * ((extent - 1) / extent)
+        column = theta[:, :, at].reshape(-1, *(1,) * rank, rank)
+        part = column * line.reshape(*(-1 if d == rank - 1 - at else 1 for d in range(rank)), 1)
+        found = part if found is None else found + part
+    return found + theta[:, :, rank].reshape(-1, *(1,) * rank, rank)
+
+
 def _one_hot(x: torch.Tensor, num_classes: int = -1) -> Any:
     import torch
 
@@ -249,6 +263,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.take_along_dim.default": _take_along_dim,
     "aten.pad.default": _pad,
     "aten.roll.default": _roll,
+    "aten.affine_grid_generator.default": _affine_grid,
     "aten.scatter_reduce.two": _scatter_mean,
     "aten.einsum.default": einsum,
     "aten.split.Tensor": _split,
