@@ -131,13 +131,34 @@ def _holds(word: str) -> Callable[..., Any]:
     return run
 
 
+def _largest(x: torch.Tensor) -> int:
+    """The largest magnitude of an integer or boolean of at most 16 bits, which float32 holds exactly; 0 of other dtypes."""
+    import torch
+
+    return {torch.bool: 1, torch.uint8: 255, torch.int8: 128, torch.int16: 1 << 15}.get(x.dtype, 0)
+
+
 def _sum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     import torch
 
-    dims = _dims(x, dim)
-    if x.dtype != torch.bool or dtype is not None or _count(x, dims) > MOST_COUNTED:
+    dims, largest = _dims(x, dim), _largest(x)
+    if not largest or dtype not in (None, torch.int64) or largest * _count(x, dims) > MOST_COUNTED:
         return NotImplemented
-    return torch.where(x, 1.0, 0.0).sum(dims, keepdim).to(torch.int64)
+    return torch.where(x, 1.0, 0.0).sum(dims, keepdim).to(torch.int64) if x.dtype == torch.bool else x.to(torch.float32).sum(dims, keepdim).to(torch.int64)
+
+
+def _of_integers(name: str, same: bool) -> Callable[..., Any]:
+    """A reduction of small integers as one of float32; a result of the ``same`` dtype is turned back."""
+
+    def run(x: torch.Tensor, *args: Any, **more: Any) -> Any:
+        import torch
+
+        if not _largest(x):
+            return NotImplemented
+        found = getattr(torch.ops.aten, name).default(x.to(torch.float32), *args, **more)
+        return found.to(x.dtype) if same else found
+
+    return run
 
 
 def _vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
@@ -243,6 +264,7 @@ def _instance_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, use_inpu
 
 
 _OWN: dict[str, Callable[..., Any]] = {
+    **{f"aten.{name}.default": _of_integers(name, same) for name, same in (("amax", True), ("amin", True), ("argmax", False), ("argmin", False))},
     "aten.max.dim": _extreme("max"),
     "aten.min.dim": _extreme("min"),
     "aten.max.default": _of_all("max"),
