@@ -57,6 +57,11 @@ FORWARDS = {
     "images of a batch norm": ("return self.norm(self.conv(x)).relu(), self.norm(self.conv(x)).mean((2, 3))", "torch.randn(2, 3, 8, 10)",
                                "self.conv = nn.Conv2d(3, 32, 3)\nself.norm = nn.BatchNorm2d(32)"),
     "groups of channels": ("return F.group_norm(self.conv(x), 4)", "torch.randn(2, 3, 8, 10)", "self.conv = nn.Conv2d(3, 32, 3)"),
+    "causal attention": ("return F.scaled_dot_product_attention(x, y, b, is_causal=True, scale=0.3)",
+                         "torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 4)", ""),
+    "attention under a mask": ("some = (b > 0) & (torch.arange(5) > 0)[:, None]  # the first row has none\n"
+                               "return F.scaled_dot_product_attention(x, y, y, attn_mask=some, enable_gqa=True)",
+                               "torch.randn(2, 3, 5, 8), torch.randn(2, 1, 5, 8), torch.randn(5, 5)", ""),
     "a spread of groups": ("y = self.linear(x)\nreturn y.unflatten(1, (6, 4)).amax(2), F.group_norm(y, 6)", "torch.randn(8, 20)", "self.linear = nn.Linear(20, 24)"),
 }  # fmt: skip
 

@@ -26,10 +26,11 @@ from typing import Any, Callable, Iterator, Sequence
 from kgen import plan_name
 from kgen.compiler.fusion.template import Template
 from kgen.compiler.graph.graph import Node, NotFusable, OpGraph
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.lowering import lower
 from kgen.compiler.operators.facts import is_unnamed, label
+from kgen.compiler.operators.library import LIBRARY_PARTS
 from kgen.compiler.operators.op import LOWERED, Kind
 from kgen.compiler.operators.reductions import of_few
 from kgen.compiler.operators.table import OPS
@@ -194,8 +195,9 @@ def _whole(graph: OpGraph, templates: Sequence[Template]) -> frozenset[str]:
     whole: frozenset[str] = frozenset()
     while any(n.parts and n.name not in whole for n in graph.nodes):
         cutter = _Cutter(variants(graph, whole)[-1], tuple(templates), {})
-        left = {n.origin for n in cutter.graph.nodes if n.origin and n.name not in cutter.free and not cutter._fusable(n)}
-        if not left:
+        parts = [n for n in cutter.graph.nodes if n.origin and n.name not in cutter.free and n.op not in LIBRARY_PARTS]
+        left = {n.origin for n in parts if not cutter._fusable(n)}
+        if left <= whole:
             break
         whole |= left
     return whole
@@ -410,7 +412,7 @@ class _Cutter:
         yield self._greedy(run, bare_contractions=True)
         yield self._greedy(run, narrow=True)
         more = [at for at in range(length - 1) if not greedy[at]]
-        more = more[:: -(-len(more) // SOME_CUTS)] if length > LONG_RUN else more
+        more = more[:: max(1, -(-len(more) // SOME_CUTS))] if length > LONG_RUN else more
         yield from (tuple(g or i == at for i, g in enumerate(greedy)) for at in more)
         yield from ((*greedy[:at], True, *self._greedy(run[at + 1 :])) for at in more)  # the rest may be longer pieces
         yield (True,) * (length - 1)
@@ -701,7 +703,7 @@ def _aliases(graph: OpGraph, tensor: str, libraries: set[str]) -> set[str]:
 
 def _read_after_store(program: Program, tensor: str) -> bool:
     """Whether a pass that reads the row again reads the tensor after an element was stored."""
-    passes = schedule(program, keep=False).passes
+    passes = passes_of(program, keep=False).passes
     stored = next(p.number for p in passes if p.stores)
     return any(x.tensor == tensor for p in passes[stored + 1 :] for x in p.loads)
 

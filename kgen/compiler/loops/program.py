@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Iterable
 
 import sympy
 
@@ -87,6 +88,24 @@ class Store:
     dtype: str = "float32"
     of: str = "float32"
     into: str = ""
+
+
+Step = Load | Map | Reduce | Store
+
+
+def by_row(steps: Iterable[Step]) -> bool:
+    """Whether loads or stores among the steps follow the number of the row."""
+    return any(x.access.takes_row for x in steps if isinstance(x, (Load, Store)))
+
+
+def by_col(steps: Iterable[Step]) -> bool:
+    """Whether loads or stores among the steps follow the number of the column."""
+    return any(x.access.takes_col for x in steps if isinstance(x, (Load, Store)))
+
+
+def taken(steps: Iterable[Step]) -> set[str]:
+    """The values that the steps take."""
+    return {name for x in steps for name in ((x.arg,) if isinstance(x, Store) else x.args)}
 
 
 @dataclass(frozen=True)
@@ -331,7 +350,7 @@ class Program:
             made |= {step.name} if not isinstance(step, Reduce) and made & set(step.args) else set()
         return all(s.level == ROW for s in self.stores) and not any(a in made for r in self.reductions for a in r.args)
 
-    @property
+    @cached_property
     def strided(self) -> bool:
         """Whether neighbouring rows lie side by side in what is read, and neighbouring columns do not."""
         loops = {loop.symbol for loop in (*self.row_loops, *self.col_loops)}

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary
-from kgen.codegen.c_printer import output_pointer, row_loads, statement
+from dataclasses import dataclass
+from functools import partial
+
+from kgen.codegen.arguments import arguments as pointers, rendering, sources
+from kgen.codegen.c_printer import output_pointer, row_statements, statement
 from kgen.codegen.scattering import begun, taken
 from kgen.codegen.space import Axis, Space
-from kgen.codegen.template import Rendering, Task, Template
-from kgen.compiler.loops.passes import schedule
+from kgen.codegen.template import Rendering, Task, Template, parameter
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import ELEMENT, Program, Scatter
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "parts": "parts of the results that threads share",
-    "vector_bits": "width of the vectors that the compiler prefers",
-}
+
+@dataclass(frozen=True, kw_only=True)
+class Scattering(common.Vectorised):
+    parts: int = parameter("parts of the results that threads share")
+
 
 _TAKE = {
     "sum": "{0} += {1};", "product": "{0} *= {1};", "last": "{0} = {1};",
@@ -32,14 +34,15 @@ def takes(program: Program) -> bool:
 
 def space(task: Task) -> Space:
     threads = task.hardware.threads
-    return Space((Axis("parts", tuple(dict.fromkeys((threads, 4 * threads, 1)))), *vector_axis(task.hardware)))
+    parts = Axis("parts", tuple(dict.fromkeys((threads, 4 * threads, 1))))
+    return Space(partial(Scattering, task), (parts, *vector_axis(task.hardware)))
 
 
-def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel)
-    plan = schedule(program, keep=True)
+def render(schedule: Scattering) -> Rendering:
+    program = schedule.program
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
-    args = pointers(task, program, params)
+    args = pointers(schedule)
     body = common.load_statements(only.loads, sources(args)) + [statement(m, "cpu") for m in only.maps]
     made = {step.name for step in (*only.loads, *only.maps)}
     sizes = dict.fromkeys((s.places[0], s.size) for s in program.scatters)
@@ -50,23 +53,20 @@ def render(task: Task, params: Params) -> Rendering:
     body += [f"const bool {owns[place]} = {_owned(place, own)};" for place, own in owns.items() if place in made]
     body += [_taken_in(s, owns, alone) for s in program.scatters if s.level == ELEMENT]
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "cols": program.cols,
-        "parts": params["parts"],
+        "parts": schedule.parts,
         "begins": [begun(program, s) for s in program.scatters],
         "limits": [(owns[place], size) for place, size in sizes],
         "row_statements": [
-            *row_loads(plan), *(statement(m, "cpu") for m in plan.row_maps),
+            *row_statements(plan, "cpu"),
             *(f"const bool {own} = {_owned(place, own)};" for place, own in owns.items() if place not in made),
         ],
         "skips": " || ".join(owns.values()) if by_row else "",
         "taken_by_row": rows,
         "apart": by_row,
         "body": body if any(s.level == ELEMENT for s in program.scatters) else [],
-        **signature(args),
     }  # fmt: skip
-    return Rendering(context, tuple(args))
+    return rendering(schedule, args, context)
 
 
 def _owned(place: str, own: str) -> str:
@@ -81,11 +81,6 @@ def _taken_in(scatter: Scatter, owns: dict[str, str], alone: bool) -> str:
 
 
 TEMPLATE = Template(
-    name="scattering",
-    device_type="cpu",
-    file="cpu/scattering/scattering.cpp.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-)
+    name="scattering", device_type="cpu", file="cpu/scattering/scattering.cpp.j2", takes=takes, schedule=Scattering,
+    space=space, render=render
+)  # fmt: skip

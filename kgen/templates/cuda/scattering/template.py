@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary
-from kgen.codegen.c_printer import output_pointer, row_loads, statement
+from kgen.codegen.arguments import arguments as pointers, rendering, sources
+from kgen.codegen.c_printer import output_pointer, row_statements, statement
 from kgen.codegen.scattering import begun, taken
 from kgen.codegen.space import Axis, Space
-from kgen.codegen.template import Rendering, Task, Template
+from kgen.codegen.template import Rendering, Schedule, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import ELEMENT, Program, Scatter
 from kgen.templates.cuda import common
 
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "block": "threads in a block",
-    "vec": "elements in one load or store",
-}
+
+@dataclass(frozen=True, kw_only=True)
+class Scattering(Schedule):
+    block: int = parameter("threads in a block")
+    vec: int = parameter("elements in one load or store")
+
 
 _ATOMIC = {"sum": "atomic_sum", "product": "atomic_product", "max": "atomic_max", "min": "atomic_min"}
 _BEGIN = {"max": "begin_max", "min": "begin_min"}  # of floats from a tensor, which may have other forms of NaN
@@ -31,15 +32,16 @@ def takes(program: Program) -> bool:
 
 
 def space(task: Task) -> Space:
-    program = task.plan.program(task.kernel)
-    return Space((Axis("block", (256, 128, 512)), common.vector_axis(program)), (common.vector_width(program.col_size),))
+    program = task.program()
+    axes = (Axis("block", (256, 128, 512)), common.vector_axis(program))
+    return Space(partial(Scattering, task), axes, (common.vector_width(program.col_size),))
 
 
-def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel)
-    plan = schedule(program, keep=True)
+def render(schedule: Scattering) -> Rendering:
+    program, vec = schedule.program, schedule.vec
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
-    args, vec, threads = pointers(task, program, params), int(params["vec"]), int(params["block"])
+    args = pointers(schedule)
     outer, inner = common.load_statements(only.loads, vec, sources(args))
     inner += [statement(m, "cuda", "(col + j)" if vec > 1 else "col") for m in only.maps]
     close = []
@@ -49,19 +51,16 @@ def render(task: Task, params: Params) -> Rendering:
     begins = [begun(program, s) for s in program.scatters]
     begins = [replace(b, value=f"{_BEGIN[s.kind]}({b.value})") if s.kind in _BEGIN and s.source else b for b, s in zip(begins, program.scatters)]
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
-        "threads": threads,
+        "threads": schedule.block,
         "vec": vec,
         "cols": program.cols,
         "begins": begins,
-        "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
+        "row_statements": row_statements(plan, "cuda"),
         "outer": outer,
         "inner": inner,
         "close": close,
-        **signature(args),
     }
-    return Rendering(context, tuple(args))
+    return rendering(schedule, args, context)
 
 
 def _lines(scatter: Scatter, vec: int) -> tuple[list[str], list[str], list[str]]:
@@ -85,11 +84,6 @@ def _taken_in(scatter: Scatter, address: str, value: str) -> str:
 
 
 TEMPLATE = Template(
-    name="scattering",
-    device_type="cuda",
-    file="cuda/scattering/scattering.cu.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-)
+    name="scattering", device_type="cuda", file="cuda/scattering/scattering.cu.j2", takes=takes, schedule=Scattering,
+    space=space, render=render
+)  # fmt: skip
