@@ -14,7 +14,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
-from kgen.compiler.capture.einsum import einsum
+from kgen.compiler.capture.einsum import einsum as pairs_of_einsum
 from kgen.compiler.graph.complex_numbers import PAIRED, Pairs, is_paired
 from kgen.compiler.operators.table import BY_TARGET
 
@@ -49,7 +49,6 @@ def traced(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         rest = (Pairs(pairs) if x.is_complex() else pairs for x, pairs in zip(tensors, given))
         inner, named = pytree.tree_unflatten([next(rest) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
         found = run(*inner, **named)
-        found = target(*inner, **named) if found is NotImplemented else found
         return tuple(found) if isinstance(found, tuple) else found  # torch.fx calls the class of a named one
 
     def trace(of: Callable[..., Any]) -> Any:
@@ -203,6 +202,13 @@ def _scatter_mean(x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Ten
         return NotImplemented
     total = _aten("scatter_add", x, dim, index, src)
     return total / _aten("scatter_add", torch.ones_like(x), dim, index, torch.ones_like(src))
+
+
+def _einsum(equation: str, tensors: Sequence[torch.Tensor], *, path: Any = None) -> Any:
+    import torch
+
+    found = pairs_of_einsum(equation, tensors)
+    return torch.ops.aten.einsum.default(equation, tensors, path=path) if found is NotImplemented else found
 
 
 def _affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: bool) -> Any:
@@ -375,7 +381,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.roll.default": _roll,
     "aten.affine_grid_generator.default": _affine_grid,
     "aten.scatter_reduce.two": _scatter_mean,
-    "aten.einsum.default": einsum,
+    "aten.einsum.default": _einsum,
     "aten.split.Tensor": _split,
     "aten.split_with_sizes.default": _split_with_sizes,
 }
