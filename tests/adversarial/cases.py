@@ -1,8 +1,18 @@
-"""Adversarial cases: complete ``ModelNew`` files. The docstring of each ends with fields for the runner.
+"""Adversarial cases: files of candidates that try to deceive, or look as if they did.
 
-- defence: a name in ``DEFENCES``. It refuses a cheat, and must not refuse an honest file.
+``defences/`` has a file for each defence. A cell of it is a case: a cheat that the defence refuses, or an honest file that it
+must not refuse. A cell has these lines:
+
+- ``# %% cheat: NAME`` or ``# %% honest: NAME``.
+- Its fields in comments, with semicolons between them: those below.
+- A docstring.
+- The candidate's code, or ``# like NAME`` and edits of that cell's code: lines with ``# -`` become those with ``# +``.
+
+``Honest`` is the problem's own module, and the candidate of a cell without a ``ModelNew``. A line ``# include FILE`` stands
+for the text of ``stubs/FILE``. Each candidate begins with the usual imports of torch.
+
 - problem: a file in problems/, then sizes as name=value.
-- expect: the statuses that the file may get.
+- expect: the statuses that the file may get. An honest file gets ok.
 - default: yes. The default run has the case; other cases have the marker ``exhaustive``.
 - accuracy: the class of accuracy. Without it, the class is fp32.
 - mode: train or eval. Without it, the mode is as constructed.
@@ -16,11 +26,18 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-_FIELDS = {"defence", "problem", "expect", "default", "accuracy", "mode", "gpu", "label", "seconds", "then", "needs"}
+_FIELDS = {"problem", "expect", "default", "accuracy", "mode", "gpu", "label", "seconds", "then", "needs"}
+_MARK = re.compile(r"^# %% (cheat|honest): (\w+)\n", re.MULTILINE)
+_HEAD = re.compile(r'(?P<fields>(?:# [^\n]*\n)+)(?P<docstring>"""(?P<title>[^\n]*?)(?:\n.*?)?"""\n)', re.DOTALL)
+_LIKE = re.compile(r"# like (\w+)\n")
+_INCLUDE = re.compile(r"^(?:#|//) include (\S+)$", re.MULTILINE)
+_EDIT = re.compile(r"((?:# -.*\n)+)((?:# \+.*\n)*)")
+_IMPORTS = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
 
 #: The checks and barriers against cheats, by name, in the order of the docs.
 DEFENCES = {
@@ -115,14 +132,27 @@ class EvaluatorSetting:
     def path(self) -> Path:
         return HERE / "problems" / f"{self.problem}.py"
 
+    def file(self, name: str) -> str:
+        """The problem's file, in which the module has another name."""
+        return self.path.read_text(encoding="utf-8").replace("class Model(", f"class {name}(")
+
+    def module(self, name: str) -> str:
+        """The text of the problem's module, as a class of another name."""
+        text = self.file(name)
+        (of,) = (node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name == name)
+        return str(ast.get_source_segment(text, of))
+
 
 @dataclass(frozen=True)
 class AdversarialCase:
-    """One file, and what must become of it."""
+    """One candidate, and what must become of it."""
 
-    path: Path
+    name: str
     title: str
+    docstring: str
+    code: str  # without what :attr:`source` adds
     defence: str
+    honest: bool
     default: bool
     setting: EvaluatorSetting
     statuses: tuple[str, ...]
@@ -132,12 +162,12 @@ class AdversarialCase:
     needs_sandbox: bool
 
     @property
-    def name(self) -> str:
-        return f"{self.path.parent.name}/{self.path.stem}"
-
-    @property
-    def honest(self) -> bool:
-        return self.path.parent.name == "honest"
+    def source(self) -> str:
+        """The text of the candidate."""
+        code = _INCLUDE.sub(lambda line: (HERE / "stubs" / line[1]).read_text(encoding="utf-8").rstrip("\n"), self.code)
+        base = self.setting.module("Honest") if "(Honest)" in code else ""
+        whole = "" if "class ModelNew" in code else self.setting.module("ModelNew")
+        return "\n\n".join(part.strip("\n") + "\n" for part in (self.docstring, _IMPORTS, base, code, whole) if part)
 
     @property
     def outcome(self) -> str:
@@ -149,24 +179,55 @@ class AdversarialCase:
         return "caught: " + " or ".join(f"`{status}`" for status in self.statuses)
 
 
-def read(path: Path) -> AdversarialCase:
-    """The case in the file at ``path``. Raises ``ValueError`` for a docstring that lacks the form above."""
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    head, _, tail = text.rpartition("\n\n")
-    fields = dict(line.split(": ", 1) for line in tail.splitlines())
-    if not head or set(fields) - _FIELDS or not {"defence", "problem", "expect"} <= set(fields):
-        raise ValueError(f"{path}: the docstring does not end with the fields that cases.py lists")
-    if fields["defence"] not in DEFENCES:
-        raise ValueError(f"{path}: there is no defence {fields['defence']!r} in cases.py")
+def file_of(defence: str) -> Path:
+    """The file with the cases of a defence."""
+    return HERE / "defences" / (re.sub(r"\W+", "_", defence.replace("'", "")) + ".py")
+
+
+def read(defence: str) -> list[AdversarialCase]:
+    """The cases of a defence, in the order of its file. Raises ``ValueError`` for a text that lacks the form above."""
+    _, *parts = _MARK.split(file_of(defence).read_text(encoding="utf-8"))
+    found: list[AdversarialCase] = []
+    for kind, name, text in zip(parts[::3], parts[1::3], parts[2::3]):
+        head = _HEAD.match(text)
+        if head is None or "# %%" in text:
+            raise ValueError(f"{defence}, {name}: the cell does not have the form that cases.py describes")
+        code = text[head.end() :].strip("\n") + "\n"
+        if like := _LIKE.match(code):
+            code = _edited(next(case.code for case in found if case.name == like[1]), code[like.end() :])
+        found.append(_case(defence, name, kind == "honest", head, code))
+    return found
+
+
+def _edited(code: str, edits: str) -> str:
+    """The code with other lines. Raises ``ValueError`` for lines that it does not have exactly once."""
+    if _EDIT.sub("", edits).strip():
+        raise ValueError(f"not an edit:\n{edits}")
+    for edit in _EDIT.finditer(edits):
+        before, after = (re.sub(r"^# [-+]", "", lines, flags=re.MULTILINE) for lines in edit.groups())
+        if code.count(before) != 1:
+            raise ValueError(f"not in the code exactly once:\n{before}")
+        code = code.replace(before, after)
+    return code
+
+
+def _case(defence: str, name: str, honest: bool, head: re.Match[str], code: str) -> AdversarialCase:
+    listed = head["fields"].replace("\n#", "").removeprefix("# ").strip()
+    fields = dict(field.split(": ", 1) for field in listed.split("; "))
+    if set(fields) - _FIELDS or "problem" not in fields or ("expect" in fields) == honest:
+        raise ValueError(f"{defence}, {name}: its fields are not those that cases.py lists")
     problem, *sizes = fields["problem"].split()
     return AdversarialCase(
-        path=path,
-        title=head.partition("\n")[0],
-        defence=fields["defence"],
+        name=name,
+        title=head["title"],
+        docstring=head["docstring"],
+        code=code,
+        defence=defence,
+        honest=honest,
         default=fields.get("default") == "yes",
         setting=EvaluatorSetting(problem, tuple(tuple(size.split("=")) for size in sizes), fields.get("mode"),
                                  "cuda" if fields.get("gpu") == "yes" else "cpu", fields.get("accuracy", "fp32")),
-        statuses=tuple(fields["expect"].split(", ")),
+        statuses=tuple(fields.get("expect", "ok").split(", ")),
         label=fields.get("label"),
         seconds=float(fields["seconds"]) if "seconds" in fields else None,
         followed=fields.get("then") == "ok",
@@ -174,4 +235,4 @@ def read(path: Path) -> AdversarialCase:
     )  # fmt: skip
 
 
-CASES = [read(path) for folder in ("cheats", "honest") for path in sorted((HERE / folder).glob("*.py"))]
+CASES = [case for defence in DEFENCES for case in read(defence)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cases import CASES, DEFENCES, AdversarialCase
+from cases import CASES, DEFENCES, HERE, AdversarialCase, file_of
 from runner import CaseRunner
 from turns import Turn
 
@@ -45,6 +46,17 @@ def test_each_defence_has_one_cheat_for_each_device_in_the_default_run() -> None
     cheats = Counter((case.defence, case.setting.device) for case in CASES if case.default and not case.honest)
     assert set(cheats.values()) == {1}
     assert {defence for defence, _ in cheats} == set(DEFENCES)
+
+
+def test_each_case_has_a_name_of_its_own_and_a_defence_of_the_list() -> None:
+    assert max(Counter(case.name for case in CASES).values()) == 1
+    assert {path.name for path in (HERE / "defences").iterdir()} == {file_of(defence).name for defence in DEFENCES}
+
+
+def test_each_stub_and_problem_has_a_case() -> None:
+    included = {name for case in CASES for name in re.findall(r"^\S+ include (\S+)$", case.code, re.MULTILINE)}
+    assert included == {path.name for path in (HERE / "stubs").iterdir()}
+    assert {case.setting.path.name for case in CASES} == {path.name for path in (HERE / "problems").glob("*.py")}
 
 
 def test_the_docs_list_every_case() -> None:

@@ -14,6 +14,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
+from kgen.compiler.capture.einsum import einsum
 from kgen.compiler.graph.complex_numbers import PAIRED, Pairs, is_paired
 from kgen.compiler.operators.table import BY_TARGET
 
@@ -48,6 +49,7 @@ def traced(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         rest = (Pairs(pairs) if x.is_complex() else pairs for x, pairs in zip(tensors, given))
         inner, named = pytree.tree_unflatten([next(rest) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
         found = run(*inner, **named)
+        found = target(*inner, **named) if found is NotImplemented else found
         return tuple(found) if isinstance(found, tuple) else found  # torch.fx calls the class of a named one
 
     def trace(of: Callable[..., Any]) -> Any:
@@ -64,6 +66,11 @@ def traced(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             return trace(torch.func.functionalize(call)) if writes else found
     except Exception:  # a decomposition may refuse sizes or dtypes in any way: the operator stays whole
         return None
+
+
+def is_ours(target: Any) -> bool:
+    """Whether the operator has a decomposition of ours, which draws no random numbers."""
+    return str(target) in _OWN
 
 
 @lru_cache(maxsize=1)
@@ -140,7 +147,9 @@ def _sum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any 
 
 
 def _vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    if ord == 2 or dtype is not None or not x.is_floating_point():
+    if dtype is not None and dtype != x.dtype:
+        return _aten("linalg_vector_norm", x.to(dtype), ord, dim, keepdim)
+    if ord == 2 or not x.is_floating_point():
         return NotImplemented
     dims = _dims(x, dim)
     if math.isinf(ord):
@@ -160,6 +169,19 @@ def _split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> An
 
     ends = list(itertools.accumulate(sizes))
     return [torch.ops.aten.slice.Tensor(x, dim, end - size, end) for size, end in zip(sizes, ends)]
+
+
+def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    return NotImplemented if dims else _aten("roll", x.reshape(-1), shifts, [0]).reshape(x.shape)
+
+
+def _scatter_mean(x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *, include_self: bool = True) -> Any:
+    import torch
+
+    if reduce != "mean" or not include_self or not x.is_floating_point():
+        return NotImplemented
+    total = _aten("scatter_add", x, dim, index, src)
+    return total / _aten("scatter_add", torch.ones_like(x), dim, index, torch.ones_like(src))
 
 
 def _one_hot(x: torch.Tensor, num_classes: int = -1) -> Any:
@@ -212,6 +234,41 @@ def _instance_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, use_inpu
     return y if bias is None else y + bias.view(wide)
 
 
+def _dot_product_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """softmax(q k^T * scale + mask) v; a row that is masked as a whole gives zeros."""
+    import torch
+
+    heads = q.shape[:-2]
+    if dropout_p or (attn_mask is not None and is_causal):
+        return NotImplemented
+    if enable_gqa and k.shape[-3] == v.shape[-3] != q.shape[-3]:
+        k, v = (_heads(t, q.shape[-3]) for t in (k, v))
+    if not heads == k.shape[:-2] == v.shape[:-2]:
+        return NotImplemented
+    q, k, v = (t.reshape(-1, *t.shape[-2:]) for t in (q, k, v))
+    scores = torch.bmm(q, k.transpose(1, 2)) * (1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if is_causal:
+        rows, columns = (torch.arange(size, device=q.device) for size in scores.shape[1:])
+        scores = torch.where(rows.unsqueeze(-1) >= columns, scores, -math.inf)
+    elif attn_mask is not None:
+        scores = scores.reshape(*heads, *scores.shape[1:])
+        scores = torch.where(attn_mask, scores, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+    found = torch.ops.aten.softmax.int(scores, -1)
+    if attn_mask is not None:
+        found = torch.where(_aten("amax", scores, [-1], True) == -math.inf, 0.0, found).reshape(-1, *found.shape[-2:])
+    return torch.bmm(found, v).reshape(*heads, q.shape[1], v.shape[-1])
+
+
+def _heads(x: torch.Tensor, count: int) -> torch.Tensor:
+    """Each head of the tensor as often as several queries share it, side by side."""
+    times = count // x.shape[-3]
+    wide = x.unsqueeze(-3).expand(*x.shape[:-2], times, *x.shape[-2:])
+    return wide.reshape(*x.shape[:-3], count, *x.shape[-2:])
+
+
 def _keeps(mask: torch.Tensor, mask_type: int | None) -> torch.Tensor:
     """Where attention looks, of shape (batch, heads, length, length) or one that broadcasts to it.
 
@@ -258,6 +315,7 @@ _FUSED: dict[str, Callable[..., Any]] = {
 }
 
 _OWN: dict[str, Callable[..., Any]] = {
+    "aten.scaled_dot_product_attention.default": _dot_product_attention,
     **_FUSED,
     "aten.max.dim": _extreme("max"),
     "aten.min.dim": _extreme("min"),
@@ -278,6 +336,9 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.one_hot.default": _one_hot,
     "aten.take_along_dim.default": _take_along_dim,
     "aten.pad.default": _pad,
+    "aten.roll.default": _roll,
+    "aten.scatter_reduce.two": _scatter_mean,
+    "aten.einsum.default": einsum,
     "aten.split.Tensor": _split,
     "aten.split_with_sizes.default": _split_with_sizes,
 }

@@ -92,6 +92,13 @@ class Reader:
         self.orders: list[tuple[int, ...]] = []  # of what forward returns
         self.calls: list[Node] = []
 
+    @property
+    def deterministic(self) -> bool:
+        """Whether PyTorch uses algorithms alone that give the same result in each run."""
+        import torch
+
+        return torch.are_deterministic_algorithms_enabled()
+
     def failure(self, reason: str, n: Any) -> Exception:
         return failure(self.trace.loaded, reason, line_of(self.trace.loaded, n.meta.get("stack_trace")))
 
@@ -232,7 +239,7 @@ class Reader:
         call = Call(self, n)
         self.names[n] = n.name
         node = operators.recognise(
-            operators.Captured(n.name, call.target, call.arguments, self._type(n), call.library_call(), call.effect, self.types)
+            operators.Captured(n.name, call.target, call.arguments, self._type(n), call.library_call(), call.effect, self.types, self.deterministic)
         )
         if node.type is not None:
             self.types[node.name] = node.type
@@ -245,7 +252,9 @@ class Reader:
         import torch
         import torch.utils._pytree as pytree
 
-        if not isinstance(n.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in n.target.tags:
+        if not isinstance(n.target, torch._ops.OpOverload):
+            return None
+        if torch.Tag.nondeterministic_seeded in n.target.tags and not decompositions.is_ours(n.target):
             return None
         read = [self.value(x) for x in pytree.tree_leaves((n.args, n.kwargs)) if isinstance(x, torch.fx.Node)]
         if not all(isinstance(x, Ref) and x.name in node.inputs for x in read):

@@ -78,6 +78,11 @@ class Fences(TorchDispatchMode):
         """Leave what ``torch.compile`` does as it is."""
         return True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: to skip it, each worker would import torch's compiler, which takes a second."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in _RESIZES:
