@@ -1,6 +1,7 @@
 """The events of a sweep, or of the evaluation of one file: one plain dataclass for each kind.
 
     sweep   Step ..., Started, Measured for each device, Built and Evaluated ..., Finals, Finished
+            (of a network, Tuning ... comes behind the first candidates)
     eval    Step ..., Opened, Step ..., Judged
     suite   SuiteStarted, then for each problem ProblemStarted, its sweep's and ProblemEnded; SuiteFinished
             (the sweep's are wrapped in Beside where several problems are swept at once)
@@ -83,6 +84,19 @@ class Built:
     ok: bool
     cached: bool
     seconds: float
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A network's kernel task is tuned now, the ``number``-th ``of`` this round's.
+
+    ``label`` is the step for people, as plans have it. ``seconds_left`` is the time until the tuning ends, where that is known.
+    """
+
+    number: int
+    of: int
+    label: str
+    seconds_left: float | None = None
 
 
 @dataclass(frozen=True)
@@ -265,7 +279,7 @@ class Beside:
 #: The events of a suite, around those of its sweeps.
 SuiteEvent = SuiteStarted | ProblemStarted | ProblemEnded | SuiteFinished
 
-Event = Beside | Step | Started | Notice | Cluster | Measured | Built | Evaluated | Finals | Finished | Opened | Judged | SuiteEvent
+Event = Beside | Step | Started | Notice | Cluster | Measured | Built | Tuning | Evaluated | Finals | Finished | Opened | Judged | SuiteEvent
 
 #: Receives each event.
 Listener = Callable[[Event], None]

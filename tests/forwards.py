@@ -13,6 +13,10 @@ INPUTS = {
     "z": "torch.randn(4, 5, 32)",
     "p": "torch.rand(4, 33)",
     "image": "torch.randn(2, 8, 6, 4)",
+    "volume": "torch.randn(2, 3, 4, 6, 5)",
+    "grid": "torch.rand(2, 5, 7, 2) * 2.6 - 1.3",
+    "points": "torch.rand(2, 3, 5, 7, 3) * 2.6 - 1.3",
+    "theta": "torch.randn(2, 2, 3)",
     "i": "torch.randint(-9, 9, (4, 33))",
     "j": "torch.randint(1, 9, (4, 33))",
     "m": "torch.rand(4, 33) > 0.5",
@@ -20,6 +24,9 @@ INPUTS = {
     "few": "torch.randint(-5, 5, (3, 9))",
     "t": "torch.randint(0, 33, (4,))",
     "square": "torch.randn(33, 33)",
+    "rows": "torch.randn(40, 33)",
+    "segment": "torch.randint(0, 6, (40,))",
+    "pairs": "torch.randint(0, 6, (5, 2))",
 }
 
 #: Each case: what forward returns; it may have statements before that.
@@ -57,10 +64,16 @@ CASES = {
     "padded around": "return F.pad(z, (3, 2), mode='circular') * 2, F.pad(image, (1, 2, 0, 1), mode='circular').relu(), F.pad(image, (1, 0, 2, 1), mode='replicate').relu()",
     "rolled and repeated": "return torch.roll(z, (2, -3), (1, 2)) + z, x.repeat(1, 3) * 2, x[:, None].tile(1, 2, 1) + 1, x.flip(1) * 2",
     "rolled and flipped": "return torch.log_softmax(z.roll(1, 1).flip(1), 1), F.interpolate(z, scale_factor=2).flip(2) * 2",
-    "shuffled": "return F.pixel_shuffle(image, 2).relu(), F.pixel_unshuffle(image, 2) + 1",
+    "shuffled": "return F.pixel_shuffle(image, 2).relu(), F.pixel_unshuffle(image, 2) + 1, F.pixel_shuffle(image, 2), F.channel_shuffle(image, 4)",
+    "in another order": "a = image.to(memory_format=torch.channels_last).relu()\nreturn a, a.contiguous() * 2, image.clone(memory_format=torch.channels_last) + 1",
     "parts": "a, b, c = x.split(11, dim=1)\nd, e = z.chunk(2, dim=-1)\nf, *_ = z.unbind(1)\nreturn a * torch.sigmoid(b) + c, d * F.gelu(e), f.cos(), z.narrow(1, 1, 2) + 1, z.movedim(1, -1) * 2",
     "windows and diagonals": "return z.unfold(2, 4, 3) * 2, torch.diagonal(image, 0, 2, 3).exp(), torch.diag_embed(x) * 2",
-    "bilinear": "return F.interpolate(image, scale_factor=2, mode='bilinear')",
+    "bilinear": "return F.interpolate(image, scale_factor=2, mode='bilinear'), F.interpolate(image, size=(9, 3), mode='bilinear', align_corners=True).relu()",
+    "bicubic": "return F.interpolate(image, size=(9, 7), mode='bicubic'), F.interpolate(image, scale_factor=2, mode='bicubic').relu(), F.interpolate(image, size=(3, 9), mode='bicubic', align_corners=True)",
+    "sampled": "return F.grid_sample(image, grid, align_corners=False), F.grid_sample(image, grid, align_corners=True, padding_mode='border').relu(), F.grid_sample(volume, points, align_corners=False)",
+    "sampled at the nearest": "return F.grid_sample(image, grid, 'nearest', 'reflection', align_corners=False), F.grid_sample(image, grid, 'nearest', 'zeros', align_corners=True)",
+    "sampled in cubes": "return F.grid_sample(image, grid, 'bicubic', 'reflection', align_corners=True), F.grid_sample(image, grid, 'bicubic', align_corners=False)",
+    "moved and turned": "return F.grid_sample(image, F.affine_grid(theta, (2, 8, 5, 7), align_corners=False), padding_mode='reflection', align_corners=False)",
     # Gathers
     "embedding": "return F.embedding(at, square) * 2",
     "bags": "return F.embedding_bag(at, square, mode='sum') * 2, F.embedding_bag(at[:, :3], square, mode='mean').relu()",
@@ -71,6 +84,16 @@ CASES = {
     "indexed": "return z[:, few].exp()",
     "indexed twice": "return image[:, few, few[0].clamp(0, 3)] * 2",
     "one of many": "return F.one_hot(at, 33) * 2",
+    # Scatters
+    "segments": "a = torch.zeros(6, 33, dtype=x.dtype)\nreturn x * 2, a.index_add(0, segment, rows.square()), a.index_add(0, segment, rows), a[:, 0].index_add(0, segment, rows[:, 3]), torch.zeros(6, dtype=x.dtype).index_add(0, segment, torch.ones_like(rows[:, 0]))",
+    "extremes of segments": "a = torch.full((6, 33), -float('inf'), dtype=x.dtype)\nb = torch.where(rows > 2.0, float('nan'), rows)\nreturn x * 2, a.index_reduce(0, segment, b, 'amax', include_self=False), square[:6].index_reduce(0, segment, rows, 'amin'), square[:6].index_reduce(0, segment, rows, 'prod')",
+    "scattered": "return x.scatter_add(1, at, y) * 2, x.scatter(1, at[:, :1], y), (x + 1).scatter_reduce(1, at, y, 'amax'), (i * 2).scatter_add(1, at, i), x.scatter(1, t[:, None], 2.5)",
+    "scattered in rows": "return x * 2, square.index_copy(0, few[0, :1].abs(), rows[:1]), square.index_fill(1, few[0].abs(), 2.0), torch.zeros(6, 5, 33, dtype=x.dtype).index_put((pairs[:, 0], pairs[:, 1] - 3), rows[:5], accumulate=True)",
+    # Reductions of few
+    "of few": "return image.softmax(1), image.argmax(1), image.log_softmax(1).exp() + image.softmax(1)[:, 1:2], image.prod(1) * image.amin(1), image[:, :3].logsumexp(1), z.unflatten(2, (8, 4)).mean(3)",
+    "of few, side by side": "a = z.reshape(-1, 4, 8)\nreturn a.softmax(2), F.layer_norm(a, (8,)), a.argmin(2), a.norm(dim=2), F.rms_norm(a[..., :3], (3,)), a.var(2)",
+    "of few, not numbers": "a = torch.where(image > 2.0, float('nan'), torch.where(image < -1.5, -float('inf'), torch.where(image > 1.8, float('inf'), image)))\nreturn a.amax(1), a.amin(1), a.argmax(1), a.softmax(1), a.logsumexp(1)",
+    "of few, reduced again": "a = image.softmax(1)\nreturn (a[:, 1:] * image[:, 1:]).sum((2, 3)), (a.argmax(1) == image.argmin(1)).float().mean(), a.square()[:, 1:].sum((2, 3))",
     # Losses and norms
     "cross entropy": "return F.cross_entropy(x, t, reduction='none')",
     "cross entropy, smoothed": "return F.cross_entropy(x, t, reduction='none', label_smoothing=0.1, ignore_index=3)",
@@ -81,6 +104,7 @@ CASES = {
     "distances": "return torch.cdist(x, square.relu()) + 1.0",
     "instance norm": "return F.instance_norm(image).relu()",
     "moments": "return x.var(1), x.std(1, keepdim=True), torch.var_mean(x, dim=1, correction=0)",
+    "norms of vectors": "n = torch.linalg.vector_norm\nreturn n(x, dim=1, dtype=x.dtype), n(z, 3, dim=(1, 2), keepdim=True), n(x, float('-inf'), dim=1), n(x, 0, dim=1), x * n(x)",
     "norms": "return x.norm(dim=1), x.norm(p=1, dim=1), x.norm(p=3, dim=1), x.norm(p=float('inf'), dim=1), F.normalize(x, p=1, dim=1)",
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ import torch
 
 from kgen.candidate import Candidate, Params
 from kgen.codegen.render import Way, render
+from kgen.codegen.template import tasks
 from kgen.compiler.capture.capture import Capture, capture
 from kgen.compiler.fusion.fusion import FusionPlan
 from kgen.compiler.graph.graph import OpGraph
@@ -112,10 +113,16 @@ def candidate(
 ) -> Candidate:
     """The candidate of one plan for each captured graph."""
     ways = [
-        Way(mode, plan, chosen)
+        way(mode, plan, chosen, f"{mode}_" if len(plans) > 1 else "")
         for (mode, _), plan, chosen in zip(captured.graphs, plans, params or [{}] * len(plans), strict=True)
     ]
     return render(loaded.problem, ways, cpu(), both_modes=captured.same)
+
+
+def way(mode: str, plan: FusionPlan, params: Params, prefix: str = "") -> Way:
+    """A plan with its parameters (``k0.block``) on a CPU. ``prefix`` stands before the names of its kernels."""
+    own = ({k.removeprefix(f"k{n}."): v for k, v in params.items() if k.startswith(f"k{n}.")} for n in range(len(plan.kernels)))
+    return Way(mode, plan, tuple(zip(tasks(plan, cpu(), prefix=prefix), own)))
 
 
 def module(of: Candidate) -> types.ModuleType:

@@ -17,15 +17,18 @@ from kgen.errors import InputError, NotFoundError
 if TYPE_CHECKING:
     from kgen.store import Database
     from kgen.store.results import CandidateDetail, SweepDetail, Trial
+    from kgen.store.tasks import StepRow
 
 
 @main.command()
 @click.argument("problem", required=False)
+@click.option("--tasks", is_flag=True, help="List the kernel tasks of networks, those that take longest first.")
 @listing_options(*SWEEPS)
-def history(problem: str | None, listing: Listing) -> None:
+def history(problem: str | None, tasks: bool, listing: Listing) -> None:
     """List the sweeps and the files that `kgen eval` judged, the latest first.
 
-    PROBLEM selects those of one name, at all sizes and in all modes.
+    PROBLEM selects those of one name, at all sizes and in all modes. With --tasks, filters select the sweeps whose
+    kernel tasks are listed.
     """
     from kgen.cli import lookup
     from kgen.store import queries
@@ -33,10 +36,20 @@ def history(problem: str | None, listing: Listing) -> None:
 
     with open_database(listing.db) as database:
         name = lookup.problem_name(problem) if problem else None
+        if tasks:
+            return _list_tasks(database, name, listing)
         rows = queries.sweeps(database, name=name, among=listing.among, limit=listing.rows)
         if name and not rows and not queries.problems(database, name=name):
             raise NotFoundError(f"{problem} was never swept, nor a file judged on it, into {database.name}")
     listing.answer([plain.sweep_row(row) for row in rows], lambda console: tables.sweeps(console, rows))
+
+
+def _list_tasks(database: Database, name: str | None, listing: Listing) -> None:
+    from kgen.store import tasks
+    from kgen.views import tasks as view
+
+    rows = tasks.listed(database, name=name, among=listing.among, limit=listing.rows)
+    listing.answer([view.plain_task(row) for row in rows], lambda console: view.listed(console, rows))
 
 
 @main.command()
@@ -48,16 +61,17 @@ def show(identity: str, source: bool, log: bool, listing: Listing) -> None:
     """Show one sweep or candidate in full.
 
     Name it by its id, or by the beginning of the id. With --status, list the candidates of a sweep with this status
-    (ok, wrong_values, ...). CSV has the leaders of a sweep, or the evaluations of a candidate.
+    (ok, wrong_values, ...). A candidate of a network lists its kernel tasks, with their times and shares. CSV has the
+    leaders of a sweep, or the evaluations of a candidate.
     """
-    from kgen.store import queries
+    from kgen.store import queries, tasks
 
     with open_database(listing.db) as database:
         kind, name = queries.resolve(database, identity)
         if kind == "candidate":
             if listing.status:
                 raise click.UsageError(f"{identity} is a candidate: --status needs a sweep")
-            _show_candidate(queries.candidate(database, name), source, log, listing)
+            _show_candidate(queries.candidate(database, name), tasks.steps(database, name), source, log, listing)
         elif source or log:
             raise click.UsageError(f"{identity} is a sweep: --source and --log need a candidate")
         elif listing.status:
@@ -89,9 +103,9 @@ def _show_trials(database: Database, sweep: str, listing: Listing) -> None:
     listing.answer(found, lambda console: tables.trials(console, trials, reasons))
 
 
-def _show_candidate(detail: CandidateDetail, source: bool, log: bool, listing: Listing) -> None:
+def _show_candidate(detail: CandidateDetail, steps: Sequence[StepRow], source: bool, log: bool, listing: Listing) -> None:
     from kgen.paths import candidate_file
-    from kgen.views import detail as view, plain, tables
+    from kgen.views import detail as view, plain, tables, tasks
 
     file = candidate_file(detail.id)
     if source:
@@ -101,8 +115,8 @@ def _show_candidate(detail: CandidateDetail, source: bool, log: bool, listing: L
     elif log:
         click.echo(_log(detail))
     else:
-        found = plain.candidate_detail(detail, file)
-        listing.answer(found, lambda console: view.candidate(console, detail, file), rows=found["evaluations"])
+        found = {**plain.candidate_detail(detail, file), "tasks": [tasks.plain_step(step) for step in steps]}
+        listing.answer(found, lambda console: view.candidate(console, detail, file, steps), rows=found["evaluations"])
 
 
 def _log(detail: CandidateDetail) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kgen.views.progress import Tally, Watch
 
 #: As in :data:`kgen.tuning.search.STRATEGIES`, known here without the search.
-STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe")
+STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe", "tasks")
 
 
 @main.command()
@@ -39,7 +39,7 @@ STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe")
 @click.option(
     "--strategy",
     type=click.Choice(STRATEGIES),
-    help="How candidates are chosen.  [default: exhaustive if the budget allows, else additive]",
+    help="How candidates are chosen.  [default: tasks for a network, exhaustive if the budget allows, else additive]",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the strategy's random choices.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compile N candidates in parallel.")
@@ -104,6 +104,7 @@ def sweep(
       cluster    nodes, devices, busy
       measured   baselines (name to ms), device
       built      candidate, ok, cached, seconds
+      tuning     number, of, label, seconds_left: a network's kernel that is tuned now
       evaluated  number, candidate, plan, steps, params, status, reason, error_ratio, median_ms, speedup, device, ...
       finals     candidates
       finished   sweep, state, seconds, counts, leaders, best, beats_baseline

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from dataclasses import dataclass
+from typing import Any, Mapping, Sequence
 
-from kgen.candidate import Params
 from kgen.codegen.c_printer import output_pointer, pointer
 from kgen.codegen.space import Axis
-from kgen.codegen.template import Argument, Task
+from kgen.codegen.template import Argument, Rendering, Schedule, Task, parameter
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.loops.program import Program, Store
 
@@ -16,14 +16,25 @@ from kgen.compiler.loops.program import Program, Store
 _READ = ("in", "prepared")
 
 
+@dataclass(frozen=True, kw_only=True)
+class InPlace(Schedule):
+    """A schedule whose result goes over an operand that nothing needs any more, or into memory of its own."""
+
+    output: str = parameter("whether the result is written over an operand", "new")
+
+
 def output_axis(task: Task) -> list[Axis]:
-    """Where the result goes: over an operand that nothing needs any more, or into memory of its own."""
+    """Where the result goes."""
     return [Axis("output", ("in_place", "new"))] if task.kernel.overwrites else []
 
 
-def arguments(task: Task, program: Program, params: Params) -> list[Argument]:
-    """The launcher's pointers: to tensors that are read, then to those that are written; an ``inout`` one is both."""
-    over = task.kernel.overwrites if params.get("output") == "in_place" else None
+def arguments(schedule: Schedule, program: Program | None = None) -> list[Argument]:
+    """The launcher's pointers: to tensors that are read, then to those that are written; an ``inout`` one is both.
+
+    They are those of the ``program``, without one of the schedule's.
+    """
+    program = program or schedule.program
+    over = schedule.task.kernel.overwrites if isinstance(schedule, InPlace) and schedule.output == "in_place" else None
     states = {store.into for store in program.stores} - {""}
     roles = {t: "state" if t in states else "inout" if t == over else "in" for t in program.tensors}
     found = [Argument(pointer(t), role, t, dtype=program.tensor_dtypes[t]) for t, role in roles.items()]
@@ -31,6 +42,7 @@ def arguments(task: Task, program: Program, params: Params) -> list[Argument]:
         if store.into not in roles and not (over and store.level == "element"):
             role, tensor = ("state", store.into) if store.into else ("out", store.tensor)
             found.append(Argument(output_pointer(store.tensor), role, tensor, dtype=store.dtype))
+    found += [Argument(output_pointer(s.tensor), "out", s.tensor, dtype=s.dtype) for s in program.scatters]
     return list(dict.fromkeys(found))  # a tensor may be stored in parts
 
 
@@ -69,6 +81,12 @@ def signature(args: Sequence[Argument], early: bool = False) -> dict[str, Any]:
         "launcher_parameters": ", ".join(f"{'const ' if a.role in _READ else ''}{a.ctype}* {a.name}" for a in args),
         "arguments": ", ".join(a.name for a in args),
     }
+
+
+def rendering(schedule: Schedule, args: Sequence[Argument], context: Mapping[str, Any], **how: Any) -> Rendering:
+    """The rendering of a text with this context, to which comes what every text has."""
+    context = {"name": schedule.task.kernel.name, "summary": summary(schedule.task), **context, **signature(args, schedule.early)}
+    return Rendering(context, tuple(args), **how)
 
 
 def summary(task: Task) -> str:

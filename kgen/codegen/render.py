@@ -8,25 +8,24 @@ import textwrap
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from kgen import __version__, plan_name, syntax
 from kgen.candidate import Candidate, Params
 from kgen.codegen.body import Body, Run
-from kgen.codegen.c_printer import helpers
 from kgen.codegen.forward import Forward, targets
+from kgen.codegen.linker import helpers
 from kgen.codegen.module_source import ModuleSource, module_source
 from kgen.codegen.registry import template_for
 from kgen.codegen.target import target
 from kgen.codegen.template import FOLDER, Rendering, Task
-from kgen.compiler.fusion.fusion import FusionPlan, Kernel
+from kgen.compiler.fusion.fusion import FusionPlan
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import KINDS
 from kgen.errors import RenderError
 from kgen.plan import Plan
 from kgen.problems.problem import Problem
-from kgen.protocol import Accuracy
 
 if TYPE_CHECKING:
     import jinja2
@@ -34,26 +33,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Way:
-    """How one mode is computed: a plan and its parameters (``k0.block`` is the first kernel's)."""
+    """How one mode is computed: a plan, and the task and the parameters of each of its kernels."""
 
     mode: str
     plan: FusionPlan
-    params: Params
+    kernels: tuple[tuple[Task, Params], ...]
 
-    def kernel_params(self, number: int) -> Params:
-        prefix = f"k{number}."
-        return {k.removeprefix(prefix): v for k, v in self.params.items() if k.startswith(prefix)}
+    @property
+    def params(self) -> Params:
+        """The parameters of all kernels (``k0.block`` is the first one's)."""
+        return {f"k{number}.{name}": value for number, (_, params) in enumerate(self.kernels) for name, value in params.items()}
 
 
-def render(
-    problem: Problem, ways: Sequence[Way], hardware: Hardware, accuracy: Accuracy = Accuracy.FP32, *, both_modes: bool
-) -> Candidate:
-    """The candidate of these ways in a class of accuracy: one for each mode, or a single one.
+def render(problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_modes: bool) -> Candidate:
+    """The candidate of these ways: one for each mode, or a single one. The names of their kernels differ.
 
     ``both_modes`` says that a single way is right in train and in eval mode. Raises :class:`RenderError` where a
     template is wrong, and :class:`CaptureError` where ``Model`` is written in a way that cannot be taken over.
     """
-    return _File(problem, tuple(ways), hardware, accuracy, both_modes).candidate()
+    return _File(problem, tuple(ways), hardware, both_modes).candidate()
 
 
 def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
@@ -61,7 +59,7 @@ def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
     import jinja2
 
     template = template_for(task)
-    rendering = template.render(task, params)
+    rendering = template.render(template.schedule(task, **params))
     try:
         text = _environment(template.folder).get_template(template.file).render(**rendering.context)
     except jinja2.TemplateError as error:
@@ -72,13 +70,19 @@ def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
 def translation_unit(texts: Sequence[str], device_type: str) -> str:
     """Kernels as one file for the device, with the helpers that they call in front."""
     body = "\n\n".join(texts)
-    parts = [*target(device_type).headers(helpers(body, device_type), body), body]
+    parts = [*target(device_type).headers(helpers(body, device_type)), body]
     return "\n\n".join(p.strip() for p in parts if p.strip())
 
 
 def compiler_flags(hardware: Hardware, params: Sequence[Params], specific: bool = False) -> list[str]:
     """Flags of the kernels' compiler; ``specific`` allows features that the architecture alone has."""
     return target(hardware.device_type).flags(hardware, params, specific)
+
+
+def constant_names(graphs: Iterable[OpGraph]) -> dict[str, str]:
+    """The names of a file's constants, by the source that makes them."""
+    texts = dict.fromkeys(c.text for graph in graphs for c in graph.constants)
+    return {text: f"CONSTANT_{at + 1}" if len(texts) > 1 else "CONSTANT" for at, text in enumerate(texts)}
 
 
 @lru_cache(maxsize=None)
@@ -98,8 +102,8 @@ def _environment(folder: Path = Path(__file__).parent) -> "jinja2.Environment":
 class _File:
     """One ``ModelNew`` file in the making."""
 
-    def __init__(self, problem: Problem, ways: tuple[Way, ...], hardware: Hardware, accuracy: Accuracy, both_modes: bool) -> None:
-        self.problem, self.ways, self.hardware, self.accuracy, self.both_modes = problem, ways, hardware, accuracy, both_modes
+    def __init__(self, problem: Problem, ways: tuple[Way, ...], hardware: Hardware, both_modes: bool) -> None:
+        self.problem, self.ways, self.hardware, self.both_modes = problem, ways, hardware, both_modes
         self.device_type, self.target = hardware.device_type, target(hardware.device_type)
         self.kernels: list[tuple[str, Rendering]] = []  # name of the launcher, how it is called
         self.bodies: list[tuple[Way, Body]] = []
@@ -110,13 +114,11 @@ class _File:
         texts, all_params = [], []
         for way in self.ways:
             renderings: dict[str, Rendering] = {}
-            for number, kernel in enumerate(way.plan.kernels):
-                named = self._renamed(way, kernel)
-                params = way.kernel_params(number)
-                text, rendering = kernel_text(Task(way.plan, named, self.hardware, self.accuracy), params)
+            for kernel, (task, params) in zip(way.plan.kernels, way.kernels, strict=True):
+                text, rendering = kernel_text(task, params)
                 texts.append(text)
                 all_params.append(params)
-                self.kernels.append((named.name, rendering))
+                self.kernels.append((task.kernel.name, rendering))
                 renderings[kernel.name] = rendering
             self.bodies.append((way, self._body(way, renderings)))
         source = self._source(texts, all_params)
@@ -135,12 +137,6 @@ class _File:
 
     def _prefixed(self, way: Way) -> Params:
         return way.params if len(self.ways) == 1 else {f"{way.mode}.{k}": v for k, v in way.params.items()}
-
-    def _renamed(self, way: Way, kernel: Kernel) -> Kernel:
-        """The kernel under a name of its own where both modes have kernels."""
-        from dataclasses import replace
-
-        return kernel if len(self.ways) == 1 else replace(kernel, name=f"{way.mode}_{kernel.name}")
 
     def _method(self, way: Way) -> str:
         return "_run" if len(self.ways) == 1 else f"_{way.mode}"
@@ -165,7 +161,7 @@ class _File:
             "plan_lines": [f"Plan: {self._plan(w)}" for w in self.ways],
             "param_lines": _wrapped("Parameters: ", [f"{k}={v}" for w in self.ways for k, v in self._prefixed(w).items()]),
             "version": __version__,
-            "problem": f"{self.problem.name}.py",
+            "problem": self.problem.file_name,
             "dtype": self.problem.dtype,
             "modes": "train and eval mode" if self.both_modes or len(self.ways) > 1 else f"{self.ways[0].mode} mode",
             "device_name": self.hardware.name,
@@ -221,8 +217,7 @@ class _File:
     @cached_property
     def constants(self) -> dict[str, str]:
         """The names of the constants of every way in the file, by the source that makes them."""
-        texts = dict.fromkeys(c.text for w in self.ways for c in w.plan.graph.constants)
-        return {text: f"CONSTANT_{at + 1}" if len(texts) > 1 else "CONSTANT" for at, text in enumerate(texts)}
+        return constant_names(w.plan.graph for w in self.ways)
 
     # The ways
 
@@ -231,8 +226,9 @@ class _File:
         return "" if len(self.ways) == 1 else f"{way.mode}_"
 
     def _body(self, way: Way, renderings: Mapping[str, Rendering]) -> Body:
+        names = {kernel: task.kernel.name for kernel, (task, _) in zip(way.plan.kernels, way.kernels)}
         return Body(
-            way.plan, renderings, Forward(way.plan.graph, self.model), lambda kernel: self._renamed(way, kernel).name,
+            way.plan, renderings, Forward(way.plan.graph, self.model), names.__getitem__,
             prefix=self._prefix(way), constants=self.constants, has_streams=KINDS[self.device_type].accelerator,
             counts_changes=any(w.plan.graph.folded for w in self.ways),
         )  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Iterable
 
 from kgen.codegen.c_printer import expression
-from kgen.compiler.loops.passes import Schedule, schedule
+from kgen.compiler.loops.passes import Passes, passes_of
 from kgen.compiler.loops.program import Load, Map, Program, Scan
 from kgen.compiler.operators.scans import SCANS
 
@@ -15,7 +15,7 @@ from kgen.compiler.operators.scans import SCANS
 class ScanParts:
     """The element values that lead to the scan, and those that stores need behind it; some are computed on both sides."""
 
-    plan: Schedule
+    plan: Passes
     scan: Scan
     loads: tuple[Load, ...]
     maps: tuple[Map, ...]
@@ -24,7 +24,7 @@ class ScanParts:
 
     @staticmethod
     def of(program: Program) -> ScanParts:
-        plan = schedule(program, keep=True)
+        plan = passes_of(program, keep=True)
         (only,) = plan.passes
         (scan,) = program.scans
         maps = [m for m in only.maps if isinstance(m, Map)]

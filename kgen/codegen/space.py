@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
-from typing import Any, Callable, Iterator, Mapping, Sequence
+import operator
+from dataclasses import dataclass, field
+from typing import Any, Callable, Generic, Iterator, Sequence, TypeVar
 
 from kgen.candidate import ParamValue, Params
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -19,52 +22,63 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Constraint:
-    """A named condition on parameters; ``reason`` says in one line why what breaks it cannot work or cannot win."""
+class Constraint(Generic[S]):
+    """A named condition on schedules; ``reason`` says in one line why what breaks it cannot work or cannot win.
+
+    It depends on the parameters that it ``reads`` alone, of those that the space has: the others may have any value.
+    """
 
     name: str
+    reads: tuple[str, ...]
     reason: str
-    holds: Callable[[Params], bool]
+    holds: Callable[[S], bool]
 
 
 @dataclass(frozen=True)
-class Space:
+class Space(Generic[S]):
     """All combinations of the axes' values that the constraints allow.
 
-    ``alternatives`` are the same axes with other values, for what is made in more than one way.
+    ``schedule`` makes a schedule of a combination: constraints are asked about schedules. ``alternatives`` are the same axes
+    with other values, for what is made in more than one way.
     """
 
+    schedule: Callable[..., S]
     axes: tuple[Axis, ...]
-    constraints: tuple[Constraint, ...] = ()
+    constraints: tuple[Constraint[S], ...] = ()
     alternatives: tuple[tuple[Axis, ...], ...] = ()
+    _known: dict[tuple[str, ...], dict[Any, bool]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def variants(self) -> tuple[tuple[Axis, ...], ...]:
+        """The axes with their values, in each way."""
+        return (self.axes, *self.alternatives)
 
     @property
     def size(self) -> int:
         """Combinations before the constraints."""
-        return sum(math.prod(len(a.values) for a in axes) for axes in (self.axes, *self.alternatives))
+        return sum(math.prod(len(a.values) for a in axes) for axes in self.variants)
 
-    def broken(self, params: Params) -> Constraint | None:
-        """The first constraint that the combination breaks."""
-        return next((c for c in self.constraints if not c.holds(params)), None)
-
-    def combinations(self) -> Iterator[Params]:
-        """Every combination, those that a constraint rules out among them."""
-        for axes in (self.axes, *self.alternatives):
-            for values in itertools.product(*(a.values for a in axes)):
-                yield dict(zip((a.name for a in axes), values))
+    def ruled_out(self) -> Iterator[tuple[Params, Constraint[S]]]:
+        """Every combination that a constraint rules out, with the first one that does."""
+        for axes in self.variants:
+            found: list[Params] = [dict(zip((a.name for a in axes), values)) for values in itertools.product(*(a.values for a in axes))]
+            for constraint in self.constraints:
+                holds = self._asked(constraint, found)
+                yield from ((params, constraint) for params, held in zip(found, holds) if not held)
+                found = [*itertools.compress(found, holds)]
 
     def allowed(self) -> Iterator[Params]:
         """The combinations that no constraint rules out. A constraint is asked as soon as the parameters that it reads
         have values: most rule out many combinations at once."""
-        for axes in (self.axes, *self.alternatives):
-            bound = _Bound([a.name for a in axes])
-            waiting = bound.sorted_out(self.constraints)
-            if waiting is not None:
-                yield from _extended(bound, axes, waiting)
+        return itertools.chain.from_iterable(map(self._allowed, self.variants))
+
+    def schedules(self, axes: Sequence[Axis]) -> Iterator[S]:
+        """The schedules of the combinations of other axes that no constraint rules out."""
+        return (self.schedule(**params) for params in self._allowed(axes))
 
     def covering_set(self) -> tuple[Params, ...]:
         """A few allowed combinations in which every value of every axis occurs, if it is allowed at all."""
-        missing = {(a.name, v) for axes in (self.axes, *self.alternatives) for a in axes for v in a.values}
+        missing = {(a.name, v) for axes in self.variants for a in axes for v in a.values}
         chosen: list[Params] = []
         for params in self.allowed():
             if missing & set(params.items()):
@@ -72,64 +86,31 @@ class Space:
                 missing -= set(params.items())
         return tuple(chosen)
 
+    def _allowed(self, axes: Sequence[Axis]) -> list[Params]:
+        place = {axis.name: number for number, axis in enumerate(axes, 1)}
+        due: list[list[Constraint[S]]] = [[] for _ in range(len(axes) + 1)]  # by the number of axes with values
+        for constraint in self.constraints:
+            due[max((place.get(name, 0) for name in constraint.reads), default=0)].append(constraint)
+        found: list[Params] = [{axis.name: axis.values[0] for axis in axes}]  # its values stand in for those to come
+        for number, constraints in enumerate(due):
+            if number:
+                name, values = axes[number - 1].name, axes[number - 1].values
+                found = [{**params, name: value} for params in found for value in values]
+            for constraint in constraints:
+                found = [*itertools.compress(found, self._asked(constraint, found))]
+        return found
 
-class _Unbound(Exception):
-    """A constraint reads a parameter that has no value yet."""
-
-
-class _Bound(dict[str, ParamValue]):
-    """Parameters, the first of ``names`` with values. Reading another one raises :class:`_Unbound` with its name."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__()
-        self.names = names
-
-    def __missing__(self, name: str) -> Any:
-        raise _Unbound(name) if name in self.names else KeyError(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self.names else default
-
-    def __iter__(self) -> Iterator[str]:  # a copy asks for every name, and so for its value
-        return iter(self.names)
-
-    def keys(self) -> Any:
-        return self.names
-
-    def items(self) -> Any:
-        return [(name, self[name]) for name in self.names]
-
-    def __eq__(self, other: object) -> bool:
-        return dict(self.items()) == other
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def sorted_out(self, constraints: Sequence[Constraint]) -> dict[str, list[Constraint]] | None:
-        """The constraints that are still open, by the parameter that each waits for; ``None`` if one is broken."""
-        waiting: dict[str, list[Constraint]] = {}
-        for constraint in constraints:
-            try:
-                if not constraint.holds(self):
-                    return None
-            except _Unbound as unbound:
-                waiting.setdefault(unbound.args[0], []).append(constraint)
-        return waiting
+    def _asked(self, constraint: Constraint[S], found: Sequence[Params]) -> list[bool]:
+        """Whether the constraint holds for combinations of the same axes, worked out once for the values that it reads."""
+        names = [name for name in constraint.reads if found and name in found[0]]
+        known = self._known.setdefault((constraint.name, *names), {})
+        values = operator.itemgetter(*names) if names else lambda params: None
+        for params in found:
+            if (of := values(params)) not in known:
+                known[of] = constraint.holds(self.schedule(**params))
+        return [known[of] for of in map(values, found)]
 
 
-def _extended(bound: _Bound, axes: Sequence[Axis], waiting: Mapping[str, list[Constraint]]) -> Iterator[Params]:
-    """The allowed combinations that begin with the values in ``bound``. Constraints of ``waiting`` are open."""
-    at = len(bound)
-    if not waiting:
-        for values in itertools.product(*(a.values for a in axes[at:])):
-            yield dict(zip(bound.names, (*bound.values(), *values)))
-        return
-    axis = axes[at]
-    due, others = waiting.get(axis.name, ()), {name: some for name, some in waiting.items() if name != axis.name}
-    for value in axis.values:
-        bound[axis.name] = value
-        opened = bound.sorted_out(due)
-        if opened is not None:
-            still = {name: [*others.get(name, ()), *opened.get(name, ())] for name in (*others, *opened)} if opened else others
-            yield from _extended(bound, axes, still)
-        del bound[axis.name]
+def alike(name: str, axis: str, size: int, least: int, reason: str) -> Constraint[Any]:
+    """Values of more than a size are alike, so that the smallest of them stands for all; ``least`` is always allowed."""
+    return Constraint(name, (axis,), reason, lambda s: getattr(s, axis) < 2 * size or getattr(s, axis) == least)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Callable, Mapping
 
@@ -34,6 +35,43 @@ class Task:
         if self.accuracy is not Accuracy.PYTORCH:
             return self.accuracy is Accuracy.TF32
         return any(self.plan.graph.node(name).products == 1 for name in self.kernel.nodes)
+
+    def program(self, two_passes: bool = False) -> Program:
+        """The kernel's loop program; with ``two_passes``, reductions that one pass could find take two."""
+        known = self.__dict__.setdefault("_programs", {})  # each schedule of the task asks for it
+        if two_passes not in known:
+            known[two_passes] = self.plan.program(self.kernel, two_passes=two_passes)
+        return known[two_passes]
+
+
+def tasks(plan: FusionPlan, hardware: Hardware, accuracy: Accuracy = Accuracy.FP32, prefix: str = "") -> tuple[Task, ...]:
+    """The task of each kernel of a plan. ``prefix`` stands before the kernels' names where a file has those of two plans."""
+    return tuple(Task(plan, replace(kernel, name=prefix + kernel.name), hardware, accuracy) for kernel in plan.kernels)
+
+
+def parameter(meaning: str, default: Any = MISSING) -> Any:
+    """A field of a schedule that is a parameter: what it means, and its value where a space has no such axis."""
+    return field(default=default, metadata={"meaning": meaning})
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a kernel does its task: the values of the template's parameters, which constraints, costs and the text read alike.
+
+    The schedule of a template is a class of its own. It has a :func:`parameter` for each axis of its spaces, and properties for
+    all that follows from these.
+    """
+
+    task: Task = field(repr=False)
+
+    @cached_property
+    def program(self) -> Program:
+        return self.task.program()
+
+    @property
+    def early(self) -> bool:
+        """Whether the kernel is launched while the one before it ends."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -118,14 +156,14 @@ def _library_arithmetic(params: Params) -> Arithmetic | None:
 class Template:
     """One schedule of loop programs for one kind of device: the interface of its folder.
 
-    ``name`` is the folder's name, which plans show. ``file`` is the Jinja2 text below ``folder``. ``parameters`` has
-    one line for each axis of its spaces: what the parameter means. Functions:
+    ``name`` is the folder's name, which plans show. ``file`` is the Jinja2 text below ``folder``. Functions:
 
-    ``takes(program)``        whether a kernel of this schedule computes the program
-    ``space(task)``           the combinations of parameters for a task
-    ``render(task, params)``  the context of the text, and how its launcher is called
-    ``lacks(hardware)``       what a device of that kind lacks for it, in one line; empty where it lacks nothing
-    ``arithmetic(params)``    how its contractions are multiplied; ``None`` where it computes none
+    ``takes(program)``          whether a kernel of this schedule computes the program
+    ``schedule(task, **params)``  what the parameters decide for a task
+    ``space(task)``             the combinations of parameters for a task
+    ``render(schedule)``        the context of the text, and how its launcher is called
+    ``lacks(hardware)``         what a device of that kind lacks for it, in one line; empty where it lacks nothing
+    ``arithmetic(params)``      how its contractions are multiplied; ``None`` where it computes none
 
     With ``of_structure``, the space follows from what the kernel computes, and not from the rest of its plan: layers that a
     model repeats share one. ``share`` is the part of the device's rate that its contractions reach, by which plans are ordered.
@@ -136,9 +174,9 @@ class Template:
     device_type: str
     file: str
     takes: Callable[[Program], bool]
+    schedule: type[Schedule]
     space: Callable[[Task], Space]
-    render: Callable[[Task, Params], Rendering]
-    parameters: Mapping[str, str]
+    render: Callable[[Any], Rendering]
     lacks: Callable[[Hardware], str] = _no_lack
     arithmetic: Callable[[Params], Arithmetic | None] = _library_arithmetic
     in_place: bool = False
@@ -147,3 +185,8 @@ class Template:
     channels_last: bool = False
     of_structure: bool = False
     folder: Path = FOLDER
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The meaning of each parameter, in one line."""
+        return {f.name: f.metadata["meaning"] for f in fields(self.schedule) if "meaning" in f.metadata}

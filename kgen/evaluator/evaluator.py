@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
+from typing import Any, Callable, ContextManager, Iterator, Mapping, Sequence, TypeVar
 
 from kgen.candidate import SHORT, Candidate, Trust
 from kgen.devices.hardware import Hardware
@@ -270,6 +270,8 @@ class Evaluator:
 
     def _first_run(self, oracle: OracleClient) -> tuple[dict[str, Any], list[int]]:
         """Have the oracle run the problem. Raises :class:`ProblemError` where that takes too long, or often ends its process."""
+        if time.monotonic() >= self.limits.first_until:
+            raise ProblemError(f"{self.problem.path}: the time was up before its own code ran: give it more time")
         try:
             return oracle.ask("open", until=self.limits.first_until)
         except OracleFailed as error:
@@ -537,9 +539,25 @@ class Evaluator:
             raise Failure(Status.TIMEOUT, "the time for compiling baselines is over", Phase.LOAD)
         return min(seconds, left)
 
-    def _start_worker(self, place: Callable[[Path], None] = lambda scratch: None) -> WorkerClient:
-        """Start a worker; ``place`` puts the candidate's files into its scratch folder if it is known already. Where none
-        starts in the sandbox (a GPU's driver may refuse), workers run with less of it, and one notice says so."""
+    def bench(self, subject: str) -> WorkerClient:
+        """A worker whose subject is of that class, ``module:name``, for work beside candidates. The caller closes it, and
+        holds :meth:`alone` while it times. Raises :class:`EvaluatorError` where none starts."""
+        with self._lock.working():
+            return self._start_worker(subject=subject)
+
+    def alone(self) -> ContextManager[None]:
+        """Hold the device alone, for a timing."""
+        return self._lock.timing()
+
+    @property
+    def flush_bytes(self) -> int:
+        """Bytes whose writing empties the device's cache."""
+        return self._opened["flush_bytes"]
+
+    def _start_worker(self, place: Callable[[Path], None] = lambda scratch: None, subject: str = "") -> WorkerClient:
+        """Start a worker; ``place`` puts the candidate's files into its scratch folder if it is known already. ``subject``
+        names another class than that of candidates. Where none starts in the sandbox (a GPU's driver may refuse), workers
+        run with less of it, and one notice says so."""
         name = uuid.uuid4().hex
         scratch = self.home / "scratch" / name
         scratch.mkdir(parents=True)
@@ -551,6 +569,7 @@ class Evaluator:
         options = self._options(worker=True) | self._checks.options(scratch) | {
             "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
             "device_share": share, "processes": processes}
+        options |= {"subject": subject} if subject else {}
         variables = dict.fromkeys(_FOLDERS, str(scratch)) | {
             "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
             "USER": "kgen",  # a worker's user may have no name

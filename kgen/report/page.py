@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Iterator, Mapping, Sequence
 import kgen
 from kgen.report import ceilings, charts, highlight, leaders as table, library, rows, suite, suite_charts
 from kgen.report.ceilings import Reached, Roof
+from kgen.report.kernels import Kernel, kernels
 from kgen.report.leaders import Leader, Scale
 from kgen.report.sections import Section
 from kgen.store import effects
@@ -109,6 +110,7 @@ class Part:
     data: Data
     leaders: tuple[Leader, ...]
     scale: Scale
+    kernels: tuple[Kernel, ...]
     source: str | None  #: as HTML
 
     @classmethod
@@ -116,7 +118,7 @@ class Part:
         """The part of a section."""
         leaders = table.leaders(section, detail.leaders)
         source = highlight.html(section.source) if section.source is not None and detail.whole else None
-        return cls(section, detail, Data.of(section, detail), leaders, table.scale(leaders), source)
+        return cls(section, detail, Data.of(section, detail), leaders, table.scale(leaders), kernels(section), source)
 
 
 def render(sections: Sequence[Section], database: str, scores: Sequence[Score] = ()) -> str:

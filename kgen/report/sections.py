@@ -9,10 +9,11 @@ from typing import Iterable, Mapping, Sequence
 
 from kgen.errors import NotFoundError
 from kgen.protocol import Accuracy, Environment
-from kgen.store import Database, queries
+from kgen.store import Database, queries, tasks
 from kgen.store.results import BestRow, Failures, ProblemRow, Rejections, SweepRow, Trial
 from kgen.store.scores import without_winner
 from kgen.store.selection import Selection
+from kgen.store.tasks import StepRow
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Section:
     ``others`` are those of the other classes in the same environment. ``sweeps`` are all sweeps there, the latest
     first, and ``elsewhere`` counts the sweeps of each other environment. ``baselines`` are times in milliseconds, from
     the sweep of the best candidate. ``eager_rms`` is PyTorch's root mean square error against float64 in each class, on
-    the problem's own inputs. ``source`` is the text of the best candidate.
+    the problem's own inputs. ``source`` is the text of the best candidate, ``steps`` its kernel tasks where it has some.
     """
 
     best: BestRow
@@ -36,6 +37,7 @@ class Section:
     failures: tuple[Failures, ...]
     rejections: tuple[Rejections, ...]
     source: str | None
+    steps: tuple[StepRow, ...] = ()
 
     @property
     def problem(self) -> ProblemRow:
@@ -131,6 +133,7 @@ def _section(database: Database, best: BestRow) -> Section:
         failures=queries.failures(database, [row for row in here if row.accuracy is best.accuracy]),
         rejections=queries.rejections(database, compared),
         source=queries.source(database, best.trial.candidate) if best.trial else None,
+        steps=tuple(tasks.steps(database, best.trial.candidate)) if best.trial else (),
     )
 
 

@@ -21,13 +21,14 @@ from sqlalchemy.exc import DBAPIError
 
 import kgen
 from kgen.errors import InputError
+from kgen.kernel_task import TaskKey
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, Depth, Environment, Phase, Status
-from kgen.store import attempts, codec, imported_values, integrity, models, named_plans, renamed, rows, selection
+from kgen.store import attempts, codec, imported_values, integrity, models, modules, named_plans, renamed, rows, selection
 from kgen.store.database import Database, insertion
 from kgen.store.selection import Selection
 
-FORMAT = 3  #: version of the lines; a reader refuses a newer one, and brings rows of an older one to this one
+FORMAT = 4  #: version of the lines; a reader refuses a newer one, and brings rows of an older one to this one
 
 _BATCH = 200  #: rows; written at once
 
@@ -71,16 +72,25 @@ def _exported(connection: Connection, name: str | None, among: Selection) -> Ite
         chosen = chosen.where(sweep.problem_id.in_(select(models.Problem.id).where(models.Problem.name == name)))
     evaluations = select(models.Trial.evaluation_id).where(models.Trial.sweep_id.in_(chosen))
     judged = select(models.Evaluation.candidate_id).where(models.Evaluation.id.in_(evaluations))
+    tasks = select(models.SweepTask.task_id).where(models.SweepTask.sweep_id.in_(chosen))
     conditions: dict[str, ColumnElement[bool]] = {
         "problem": models.Problem.id.in_(select(sweep.problem_id).where(sweep.id.in_(chosen))),
-        "environment": models.Environment.id.in_(select(sweep.environment_id).where(sweep.id.in_(chosen))),
+        "environment": or_(
+            models.Environment.id.in_(select(sweep.environment_id).where(sweep.id.in_(chosen))),
+            models.Environment.id.in_(select(models.TaskResult.environment_id).where(models.TaskResult.task_id.in_(tasks))),
+        ),
         "candidate": models.Candidate.id.in_(judged),
         "source": models.Source.candidate_id.in_(judged),
         "sweep": sweep.id.in_(chosen),
         "evaluation": models.Evaluation.id.in_(evaluations),
         "rejection": models.Rejection.sweep_id.in_(chosen),
         "trial": models.Trial.sweep_id.in_(chosen),
+        "task": models.Task.id.in_(tasks),
+        "task_result": models.TaskResult.task_id.in_(tasks),
+        "sweep_task": models.SweepTask.sweep_id.in_(chosen),
+        "candidate_task": and_(models.CandidateTask.candidate_id.in_(judged), models.CandidateTask.task_id.in_(tasks)),
         "attempt": and_(*attempts.conditions(name, among)),
+        "module": and_(*modules.conditions(name, among)),
         "timing": or_(models.Timing.sweep_id.in_(chosen), models.Timing.evaluation_id.in_(evaluations)),
     }
     for table in _TABLES.values():
@@ -337,9 +347,30 @@ def _check_timing(row: Row) -> None:
     imported_values.check_bursts(row["bursts"])
 
 
+def _check_task(row: Row) -> None:
+    try:
+        key = TaskKey.from_json(row["identity"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"task.identity is no identity of a task: {error!r:.160}") from error
+    if key.id != row["id"] or (key.device_type, key.device, key.accuracy) != (row["device_type"], row["device"], row["accuracy"]):
+        raise ValueError("the task is not the one that its id names")
+    Accuracy(row["accuracy"])
+
+
+def _check_task_result(row: Row) -> None:
+    if (Status(row["status"]) is Status.OK) is not (row["cold_ms"] is not None and row["warm_ms"] is not None):
+        raise ValueError("a result of a task has both times where it is right, and none elsewhere")
+
+
 def _check_attempt(row: Row) -> None:
     if row["outcome"] not in attempts.OUTCOMES:
         raise ValueError(f"{row['outcome']!r} is no outcome of an attempt")
+
+
+def _check_module(row: Row) -> None:
+    for part in row["parts"]:
+        if not isinstance(part, dict) or not isinstance(part.get("paths"), list) or not isinstance(part.get("winner"), dict):
+            raise ValueError(f"{part!r:.80} is no part of a module")
 
 
 _CHECKS: Mapping[str, Callable[[Row], None]] = {
@@ -351,7 +382,10 @@ _CHECKS: Mapping[str, Callable[[Row], None]] = {
     "evaluation": _check_evaluation,
     "trial": _check_trial,
     "timing": _check_timing,
+    "task": _check_task,
+    "task_result": _check_task_result,
     "attempt": _check_attempt,
+    "module": _check_module,
 }
 
 
@@ -359,6 +393,7 @@ _CHECKS: Mapping[str, Callable[[Row], None]] = {
 _NEXT: Mapping[int, Mapping[str, Callable[[Row], dict[str, Any]]]] = {
     1: {"candidate": renamed.candidate, "rejection": renamed.rejection},
     2: {"candidate": named_plans.candidate},
+    3: {},
 }
 
 

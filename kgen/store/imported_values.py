@@ -15,7 +15,7 @@ from kgen.plan import Plan
 SOURCES = {("problem", "source"), ("source", "text")}
 
 #: Columns whose numbers are divided by, or that are a quotient.
-_ABOVE_ZERO = {"median_ms", "speedup", "speedup_low", "speedup_high"}
+_ABOVE_ZERO = {"cold_ms", "warm_ms", "median_ms", "speedup", "speedup_low", "speedup_high"}
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _LOGS = "logs"  # a folder above each log of kgen

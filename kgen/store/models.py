@@ -5,13 +5,18 @@
     environment           ├── trial ──── evaluation ──── timing
                           └── timing (finals, baselines)
     candidate ── source
+    task ─────┬── task_result
+              ├── sweep_task        the tasks of a sweep
+              └── candidate_task    the steps of a candidate
     attempt
+    module
 
 A *trial* is one candidate in one sweep. It names its evaluation, which another sweep may have made, and has the
 candidate's figures against this sweep's baselines. A sweep of kind ``eval`` is one file judged by ``kgen eval``: a
-sweep of one candidate, stored like any other. An *attempt* is a problem without a sweep, with the reason. Wide columns
-come last in their tables, so that SQLite reads a listing without their overflow pages. ``docs/schema.md`` explains each
-column.
+sweep of one candidate, stored like any other. A *task* is one kernel, or library call, of networks. An *attempt* is a
+problem without a sweep, with the reason. A *module* is one of a user's program, with the candidates that take the places of
+its parts. Wide columns come last in their tables, so that SQLite reads a listing without their overflow pages.
+``docs/schema.md`` explains each column.
 """
 
 from __future__ import annotations
@@ -261,3 +266,78 @@ class Attempt(Base):
     reason: Mapped[str] = mapped_column(Text)
     overrides: Mapped[dict[str, Any]]
     arguments: Mapped[dict[str, Any]]
+
+
+class Task(Base):
+    """One step of networks' plans alone: what it computes, of which operands, on which device."""
+
+    __tablename__ = "task"
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    label: Mapped[str]
+    device_type: Mapped[str] = mapped_column(String(16))
+    device: Mapped[str]
+    accuracy: Mapped[str] = mapped_column(String(16))
+    limit_ms: Mapped[float | None]
+    created_at: Mapped[datetime]
+    identity: Mapped[dict[str, Any]]
+
+
+class TaskResult(Base):
+    """The result of one variant of a task in an environment."""
+
+    __tablename__ = "task_result"
+    __table_args__ = (Index(None, "task_id", "environment_id"),)
+
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    task_id: Mapped[str] = mapped_column(ForeignKey("task.id"))
+    environment_id: Mapped[str] = mapped_column(ForeignKey("environment.id"))
+    schedule: Mapped[str]
+    text_hash: Mapped[str] = mapped_column(String(64))
+    status: Mapped[str] = mapped_column(String(20))
+    cold_ms: Mapped[float | None]
+    warm_ms: Mapped[float | None]
+    error: Mapped[float | None]
+    allowed: Mapped[float | None]
+    kgen: Mapped[str]
+    created_at: Mapped[datetime]
+    reason: Mapped[str] = mapped_column(Text)
+    params: Mapped[dict[str, Any]]
+
+
+class SweepTask(Base):
+    """A task of a sweep's plans, and how many steps of the plan that is predicted best are that task."""
+
+    __tablename__ = "sweep_task"
+    __table_args__ = (Index(None, "task_id"),)
+
+    sweep_id: Mapped[str] = mapped_column(ForeignKey("sweep.id"), primary_key=True)
+    task_id: Mapped[str] = mapped_column(ForeignKey("task.id"), primary_key=True)
+    uses: Mapped[int]
+
+
+class CandidateTask(Base):
+    """One step of an assembled candidate: its task, and the result by which its variant was chosen."""
+
+    __tablename__ = "candidate_task"
+    __table_args__ = (Index(None, "task_id"), Index(None, "result_id"))
+
+    candidate_id: Mapped[str] = mapped_column(ForeignKey("candidate.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    task_id: Mapped[str] = mapped_column(ForeignKey("task.id"))
+    result_id: Mapped[str | None] = mapped_column(ForeignKey("task_result.id"))
+    name: Mapped[str]
+    reason: Mapped[str] = mapped_column(Text)
+
+
+class Module(Base):
+    """A module of a user's program, by a fingerprint of its classes, tensors and inputs, with what was found for it."""
+
+    __tablename__ = "module"
+
+    fingerprint: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str]
+    minutes: Mapped[float]
+    kgen: Mapped[str]
+    created_at: Mapped[datetime]
+    parts: Mapped[list[Any]]

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Sequence
 from sqlalchemy import ColumnElement, Connection, CursorResult, Delete, Update, delete, exists, select, update
 
 from kgen.protocol import Status
-from kgen.store import attempts, models, queries
+from kgen.store import attempts, models, modules, queries
 from kgen.store.database import Database
 from kgen.store.results import SweepRow
 from kgen.store.selection import Selection
@@ -66,6 +66,7 @@ def prune(
         with database.connections.write() as connection:
             (work.drop_failed if failed else work.drop_sweeps)(connection, [row.id for row in dropped])
             work.drop_attempts(connection, attempts.conditions(name, among))
+            work.drop_modules(connection, modules.conditions(name, among))
             work.drop_unused(connection)
             if not really:
                 raise _Undone
@@ -107,6 +108,7 @@ class _Work:
         self._delete_in(connection, models.Timing, models.Timing.sweep_id, sweeps)
         self._delete_in(connection, models.Trial, models.Trial.sweep_id, sweeps)
         self._delete_in(connection, models.Rejection, models.Rejection.sweep_id, sweeps)
+        self._delete_in(connection, models.SweepTask, models.SweepTask.sweep_id, sweeps)
         self._delete_in(connection, models.Sweep, models.Sweep.id, sweeps)
 
     def drop_failed(self, connection: Connection, sweeps: Sequence[str]) -> None:
@@ -118,8 +120,12 @@ class _Work:
         """Attempts at problems that came to no sweep: the problems may be tried again."""
         self._run(connection, models.Attempt, delete(models.Attempt).where(*which))
 
+    def drop_modules(self, connection: Connection, which: Sequence[ColumnElement[bool]]) -> None:
+        """Modules of users' programs, which are searched again."""
+        self._run(connection, models.Module, delete(models.Module).where(*which))
+
     def drop_unused(self, connection: Connection) -> None:
-        """Drop evaluations without a trial, then candidates, problems and environments that no row names."""
+        """Drop evaluations without a trial, tasks without a sweep, then candidates, problems and environments that no row names."""
         evaluation, trial, candidate, sweep = models.Evaluation, models.Trial, models.Candidate, models.Sweep
         unused = ~exists().where(trial.evaluation_id == evaluation.id)
         found = connection.execute(select(evaluation.id, evaluation.log).where(unused)).all()
@@ -130,11 +136,22 @@ class _Work:
         chosen = exists().where(sweep.best == candidate.id)
         judged = exists().where(evaluation.candidate_id == candidate.id)
         self.candidates += connection.execute(select(candidate.id).where(~judged, ~chosen)).scalars()
+        self._drop_tasks(connection)
         self._delete_in(connection, models.Source, models.Source.candidate_id, self.candidates)
         self._delete_in(connection, candidate, candidate.id, self.candidates)
         for table, name in ((models.Problem, "problem_id"), (models.Environment, "environment_id")):
-            named = (exists().where(getattr(user, name) == table.id) for user in (sweep, evaluation))
+            users = [user for user in (sweep, evaluation, models.TaskResult) if hasattr(user, name)]
+            named = (exists().where(getattr(user, name) == table.id) for user in users)
             self._run(connection, table, delete(table).where(*(~user for user in named)))
+
+    def _drop_tasks(self, connection: Connection) -> None:
+        """Drop the steps of dropped candidates, and tasks that no sweep has, with their results."""
+        step, task, used, result = models.CandidateTask, models.Task, models.SweepTask, models.TaskResult
+        self._delete_in(connection, step, step.candidate_id, self.candidates)
+        for table in (step, result):
+            unused = ~exists().where(used.task_id == table.task_id)
+            self._run(connection, table, delete(table).where(unused))
+        self._run(connection, task, delete(task).where(~exists().where(used.task_id == task.id)))
 
     def _release(self, connection: Connection, sweeps: Sequence[str]) -> None:
         """Give the samples of an evaluation to another sweep that took it over."""

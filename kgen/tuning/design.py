@@ -10,20 +10,21 @@ import io
 import itertools
 import logging
 import sys
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Iterator
 
 from kgen import plan_name
-from kgen.candidate import COUNTABLE, Candidate, ParamValue, Params, Rejection
+from kgen.candidate import COUNTABLE, Candidate, Params, Rejection
 from kgen.codegen.registry import template_for, templates
 from kgen.codegen.render import Way, render
 from kgen.codegen.space import Space
 from kgen.codegen.target import target
-from kgen.codegen.template import Task, Template
+from kgen.codegen.template import Task, Template, tasks
 from kgen.compiler.capture.capture import Capture, capture
-from kgen.compiler.fusion.fusion import FusionPlan, Kernel, plans
+from kgen.compiler.fusion.fusion import FusionPlan, plans
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import HOST
@@ -33,6 +34,7 @@ from kgen.problems.problem import LoadedProblem, Problem
 from kgen.protocol import Accuracy
 from kgen.tuning.prediction import WORTH, Predictor, in_order
 from kgen.tuning.search.points import KernelSpace, Option, Point, distinct_kernels
+from kgen.tuning.tasks.left import left_kernels, left_to_library
 
 _MOST_FRAMES = 20_000  # calls within each other; chains of operators in a graph are followed by recursion
 
@@ -83,6 +85,7 @@ class Design:
     ) -> None:
         self.problem, self.capture, self.hardware, self.accuracy = problem, capture, hardware, accuracy
         self.predictor = Predictor(hardware, accuracy)
+        self._shared_spaces: dict[object, KernelSpace] = {}
         self._known_kernels: dict[int, tuple[_Kernel, ...]] = {}
         self._known_spaces: dict[tuple[object, ...] | None, _Kernel] = {}
 
@@ -104,16 +107,36 @@ class Design:
 
         Kernels with the same label and the same combinations are one :class:`KernelSpace` in all plans.
         """
-        shared: dict[object, KernelSpace] = {}
-        common = target(self.hardware.device_type).shared_axis
-        options = []
-        for choice in self.choices:
-            kernels = []
-            for kernel in choice.kernels:
-                same = (kernel.label, tuple(tuple(params.items()) for params in kernel.allowed))
-                kernels.append(shared.setdefault(same, KernelSpace(kernel.label, kernel.allowed)))
-            options.append(Option(choice.name, tuple(kernels), common, self._predicted_ms(choice)))
-        return tuple(options)
+        return tuple(map(self._option, self.choices))
+
+    def _option(self, choice: _Choice) -> Option:
+        kernels = []
+        for kernel in choice.kernels:
+            same = (kernel.label, tuple(tuple(params.items()) for params in kernel.allowed))
+            kernels.append(self._shared_spaces.setdefault(same, KernelSpace(kernel.label, kernel.allowed)))
+        return Option(choice.name, tuple(kernels), target(self.hardware.device_type).shared_axis, self._predicted_ms(choice))
+
+    def leave_to_library(self, number: int, kernels: AbstractSet[int]) -> int | None:
+        """The number of the option that is like another one, but leaves some of its kernels to the library.
+
+        It is added behind the others where it is new. ``None`` where the library does not compute them, or no kernel stays.
+        """
+        plans, first = [], 0
+        for mode, plan in self.choices[number].plans:
+            own = {n - first for n in kernels if first <= n < first + len(plan.kernels)}
+            left = left_to_library(plan, own) if own else plan
+            if left is None:
+                return None
+            plans.append((mode, left))
+            first += len(plan.kernels)
+        choice = self._choice(tuple(plans))
+        if not choice.kernels:
+            return None
+        if choice.name in self._numbers:
+            return self._numbers[choice.name]
+        self.choices, self.options = (*self.choices, choice), (*self.options, self._option(choice))
+        del self._numbers
+        return len(self.options) - 1
 
     @cached_property
     def promising(self) -> bool:
@@ -190,19 +213,28 @@ class Design:
         rest = zip(option.kernels, point.choice)
         ways = []
         for mode, plan in choice.plans:
-            params: dict[str, ParamValue] = {}
-            for number, (kernel, index) in enumerate(islice(rest, len(plan.kernels))):
-                params |= {f"k{number}.{name}": value for name, value in kernel[index].items()}
-            ways.append(Way(mode, plan, params))
-        return render(self.problem, ways, self.hardware, self.accuracy, both_modes=self.capture.same)
+            params = [kernel[index] for kernel, index in islice(rest, len(plan.kernels))]
+            prefix = f"{mode}_" if len(choice.plans) > 1 else ""
+            ways.append(Way(mode, plan, tuple(zip(tasks(plan, self.hardware, self.accuracy, prefix), params))))
+        return render(self.problem, ways, self.hardware, both_modes=self.capture.same)
 
-    def renders(self, plan: str, params: Params, source: str) -> bool:
+    def renders(self, plan: Plan, params: Params, source: str) -> bool:
         """Whether that plan with these parameters renders to ``source``, byte for byte."""
-        point = self.point(plan, params)
+        name = plan_name.of(plan)
+        if name not in self._numbers:
+            self._find(plan)
+        point = self.point(name, params)
         try:
             return point is not None and self.candidate(point).source == source
         except RenderError:
             return False
+
+    def _find(self, plan: Plan) -> None:
+        """Add the option of a plan that leaves kernels of another one to the library."""
+        for number, choice in enumerate(self.choices):
+            left = left_kernels(choice.data.steps, plan.steps) if choice.data.rewrites == plan.rewrites else None
+            if left and (found := self.leave_to_library(number, left)) is not None and self.choices[found].data == plan:
+                return
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -238,14 +270,14 @@ class Design:
     def _kernels(self, plan: FusionPlan) -> tuple[_Kernel, ...]:
         """The plan's kernels; computed once for a plan that is in several pairs."""
         if id(plan) not in self._known_kernels:
-            self._known_kernels[id(plan)] = tuple(self._kernel(plan, kernel) for kernel in plan.kernels)
+            self._known_kernels[id(plan)] = tuple(map(self._kernel, tasks(plan, self.hardware, self.accuracy)))
         return self._known_kernels[id(plan)]
 
-    def _kernel(self, plan: FusionPlan, kernel: Kernel) -> _Kernel:
+    def _kernel(self, task: Task) -> _Kernel:
         """The kernel's space; computed once for layers that the model repeats, where it follows from them alone."""
-        task = Task(plan, kernel, self.hardware, self.accuracy)
-        template, label = template_for(task), kernel.label(plan.graph)
-        same = (label, *plan.graph.structure(kernel.nodes, kernel.outputs)) if template.of_structure else None
+        template, graph, kernel = template_for(task), task.plan.graph, task.kernel
+        label = kernel.label(graph)
+        same = (label, *graph.structure(kernel.nodes, kernel.outputs)) if template.of_structure else None
         found = self._known_spaces.get(same)
         if found is None:
             space = template.space(task)
@@ -283,8 +315,7 @@ def allow_long_chains() -> None:
 
 def _ruled_out(choice: _Choice, space: Space, prefix: str) -> Iterator[Rejection]:
     """The combinations of one kernel that a constraint rules out; parameters are named as in a candidate."""
-    for params in space.combinations():
-        broken = space.broken(params)
-        if broken is not None:
-            named = {f"{prefix}{k}": v for k, v in params.items()}
-            yield Rejection(choice.name, named, broken.name, broken.reason)
+    for params, broken in space.ruled_out():
+        named = {f"{prefix}{k}": v for k, v in params.items()}
+        read = ", ".join(name for name in broken.reads if name in params)
+        yield Rejection(choice.name, named, broken.name, f"{broken.reason} ({read})")

@@ -164,4 +164,4 @@ def _renders_again(problem: Problem, candidate: Candidate, devices: DevicePool) 
             design = designed(problem, devices)
         except CaptureError:
             return False
-    return design.renders(candidate.plan, candidate.params, candidate.source)
+    return design.renders(candidate.plan_data, candidate.params, candidate.source)

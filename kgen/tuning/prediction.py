@@ -195,6 +195,12 @@ class Predictor:
         operations = sum(self._least_ms(graph, node) for node in graph.nodes)
         return max(self._copy_ms(Work.of(graph).nbytes), operations)
 
+    def step_limit_ms(self, plan: FusionPlan, step: Kernel | Library) -> float:
+        """The least time that the device allows for one step, as :meth:`limit_ms` for all of them."""
+        nodes = [plan.graph.node(name) for name in (step.nodes if isinstance(step, Kernel) else (step.node,))]
+        nbytes = plan.bytes_moved(step) if isinstance(step, Kernel) else library_cost(plan.graph, nodes[0]).nbytes
+        return max(self._copy_ms(nbytes), sum(self._least_ms(plan.graph, node) for node in nodes))
+
     def _step(self, plan: FusionPlan, step: Kernel | Library) -> StepTime:
         if isinstance(step, Library):
             return self._library(plan.graph, step)

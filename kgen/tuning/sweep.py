@@ -1,6 +1,7 @@
 """A sweep: conducts search, builds, evaluator and store.
 
     search.ask -> candidate -> [build pool] -> [devices] -> database (committed at once) -> search.tell
+    networks: first candidates, then kernel tasks (kgen.tuning.tasks), then candidates put together from them
     leaders -> timed again, interleaved with each other and the baselines -> result
 
 A sweep may be killed at any point. The same command continues it, because every evaluation is in the store.
@@ -30,23 +31,34 @@ from kgen.devices.hardware import lacks_instructions
 from kgen.devices.kinds import HOST, KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode
 from kgen.errors import DatabaseBusyError, DatabaseError, DiskError, EvaluatorError, InputError, ProblemError, RenderError
+from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
 from kgen.problems.problem import Problem
 from kgen.protocol import BuildReport, Evaluation, Health, Status, Timing
 from kgen.statistics import Interval, median_ms, ratio_interval
 from kgen.store import Database, queries
+from kgen.store import tasks as stored_tasks
 from kgen.tuning import attempts, precision, time_budget
 from kgen.tuning.capturing import capture_apart
 from kgen.tuning.design import Design
 from kgen.tuning.equal_sweeps import one_at_a_time
+from kgen.tuning.network import catalogue, is_network, with_library
 from kgen.tuning.opening import OpenDevices, SweepRequest, open_devices
 from kgen.tuning.pipeline import Outcome, Pipeline, original
-from kgen.tuning.search import STRATEGIES, Point, Search, chosen
+from kgen.tuning.search import STRATEGIES, TASKS, Point, Search, chosen
+from kgen.tuning.search.assembled import Assembled
+from kgen.tuning.search.listed import Listed
+from kgen.tuning.tasks import assembly
+from kgen.tuning.tasks.bench import Place
+from kgen.tuning.tasks.parts import Catalogue
+from kgen.tuning.tasks.task import KernelTask
+from kgen.tuning.tasks.tuner import Tuner
 from kgen.tuning.time_budget import LEAST_FINAL_SECONDS, TimeBudget
 
 HOPELESS_TRIES = 2  # candidates of each plan on average; limit where no plan is predicted to beat the library
 KNOWN_PART = 0.125  # share of the budget; limit of warm-start points
 KNOWN_OF_EACH = 3  # warm-start points; limit per problem and plan
+WHOLE_FILES = 12  # candidates of a network without another budget: its kernels are tuned as tasks
 FINALISTS = 5  # candidates; limit of those that are timed again
 FINALIST_MARGIN = 1.10  # times the fastest screening; limit for a finalist
 LEAST_BUDGET = 2  # candidates: the control and another one
@@ -187,6 +199,10 @@ class _Sweep:
     health: "Future[Health] | None" = None
     health_asked: bool = False
     unrendered: int = 0  # points that failed to render
+    catalogue: Catalogue | None = None  # of a network, once its tasks are tuned
+    results: assembly.Results = field(default_factory=dict)  # of these tasks
+    points: dict[str, Point] = field(default_factory=dict)  # of every candidate that was tried, by its id
+    answers: dict[Point, float | None] = field(default_factory=dict)  # milliseconds; None of one that failed
 
     @property
     def problem(self) -> Problem:
@@ -198,6 +214,8 @@ class _Sweep:
         if self.request.budget or asked:
             return max(self.request.budget or asked, LEAST_BUDGET)
         most = KINDS[self.design.hardware.device_type].budget
+        if self.strategy == TASKS:
+            return min(most, WHOLE_FILES)
         return most if self.design.promising else min(most, HOPELESS_TRIES * len(self.design.options))
 
     @cached_property
@@ -209,7 +227,15 @@ class _Sweep:
     @cached_property
     def strategy(self) -> str:
         """The name of the requested strategy, or of the default one."""
-        return self.request.strategy or chosen(self.design.options, self.budget)
+        if self.request.strategy:
+            return self.request.strategy
+        return TASKS if self.place and is_network(self.design) else chosen(self.design.options, self.budget)
+
+    @property
+    def place(self) -> Place | None:
+        """The device on which kernel tasks are measured; ``None`` where it has no bench, as on another node."""
+        first = self.devices.first
+        return first if isinstance(first, Evaluator) else None
 
     @property
     def device(self) -> str:
@@ -223,7 +249,7 @@ class _Sweep:
         self._open()
         try:
             self._begin()
-            self._search(pipeline, _ahead(jobs, self.devices.at_once, self.design.hardware.device_type))
+            self._search(pipeline, builder, jobs)
             self._keep_health(wait=True)
             return self._finish("finished", self._finals(builder))
         except KeyboardInterrupt:
@@ -334,23 +360,59 @@ class _Sweep:
 
     # ---- the loop ------------------------------------------------------------------------------------------
 
-    def _search(self, pipeline: Pipeline, ahead: int) -> None:
-        """Ask for candidates, judge them, store each evaluation at once, and tell the search."""
+    def _search(self, pipeline: Pipeline, builder: SourceBuilder, jobs: int) -> None:
+        """Try candidates until the strategy has no more of them, or the budget or the time is up."""
+        ahead = _ahead(jobs, self.devices.at_once, self.design.hardware.device_type)
         kind = STRATEGIES[self.strategy]
         first = [self.design.control]  # judged in every sweep: without a winner, it decides the verdict
-        if kind.learns and not self.request.fresh:
+        if self.strategy == TASKS and self.place:
+            first += self._opening()
+            self._judge_all(pipeline, Search(Listed(self.design.options, self.request.seed, first), ahead))
+            kind = partial(Assembled, times=self._tuned(builder, jobs, self.place))
+        elif kind.learns and not self.request.fresh:
             first += promising(self.database, self.sweep, self.design, int(KNOWN_PART * self.budget))
-        search = Search(kind(self.design.options, self.request.seed, first), ahead)
-        points: dict[str, Point] = {}  # of every candidate in flight
-        seen: set[str] = set()
+        self._judge_all(pipeline, Search(kind(self.design.options, self.request.seed, first), ahead))
+
+    def _opening(self) -> list[Point]:
+        """The simplest points of the plan that is predicted best, and of the best with fewer kernels: first results of a network."""
+        options = self.design.options
+        own = sorted((n for n, o in enumerate(options) if o.kernels and o.plainest is not None), key=lambda n: options[n].predicted_ms)
+        fewer = [n for n in own if len(options[n].kernels) < len(options[own[0]].kernels)]
+        return [Point(n, options[n].plainest or ()) for n in (*own[:1], *fewer[:1])]
+
+    def _tuned(self, builder: SourceBuilder, jobs: int, place: Place) -> dict[int, assembly.OptionTimes] | None:
+        """Tune the network's tasks. Returns the times of its options; ``None`` where it has no plan with kernels."""
+        if not any(option.kernels for option in self.design.options):
+            return None
+        found = catalogue(self.design, place.environment)
+        tuner = Tuner(
+            found, place, builder, self.database, self.sweep, jobs=jobs, home=paths.home(), until=self.time_budget.tasks_until,
+            fresh=self.request.fresh, on_event=self.on_event, failed=self._lose_task,
+        )  # fmt: skip
+        tuner.run()
+        self.on_event(events.Step("trying candidates of the best kernels"))
+        self.results = {key: work.found for key, work in tuner.works.items()}
+        self.catalogue = with_library(self.design, found, self.results)
+        return assembly.option_times(self.catalogue, self.results)
+
+    def _lose_task(self, task: KernelTask, error: Exception) -> None:
+        """Leave a task out of which no file renders: that is a bug of kgen."""
+        log = paths.bug_report(self.sweep, f"{task.label}\n{''.join(format_exception(error))}")
+        self._notice(f"the kernel {task.label} is not tuned: {error}; this is a bug in kgen: please report it, with {log}")
+
+    def _judge_all(self, pipeline: Pipeline, search: Search) -> None:
+        """Ask for candidates, judge them, store each evaluation at once, and tell the search."""
+        for point, ms in self.answers.items():
+            search.tell_known(point, ms)
         while True:
-            if self.time_budget.is_over(len(self._finalists()) + 1):
+            found_right = any(not right.candidate.control for right in self.right)
+            cut = found_right and time.monotonic() >= self.time_budget.judge_until
+            if cut or self.time_budget.is_over(len(self._finalists()) + 1):
                 pipeline.give_up()
             else:
-                for point, candidate in self._asked(search, seen):
-                    points[candidate.id] = point
+                for point, candidate in self._asked(search):
+                    self.points[candidate.id] = point
                     pipeline.put(candidate, self._known(candidate))
-            found_right = any(not right.candidate.control for right in self.right)
             until = self.time_budget.search_until(found_right=found_right)
             outcomes: list[Outcome] = []
             try:
@@ -363,17 +425,18 @@ class _Sweep:
                     self._notice(f"the time is up: {pipeline.in_judgement} candidates are not judged to their end")
                 return
             for outcome, ms in zip(outcomes, found):
-                search.tell(points.pop(outcome.candidate.id), ms)
+                point = self.points[outcome.candidate.id]
+                self.answers[point] = ms
+                search.tell(point, ms, refused=outcome.evaluation.status is Status.WRONG_VALUES)
             self._keep_health()
 
-    def _asked(self, search: Search, seen: set[str]) -> Iterator[tuple[Point, Candidate]]:
+    def _asked(self, search: Search) -> Iterator[tuple[Point, Candidate]]:
         """The next candidates, each source once, while the search has points and the budget allows."""
-        while len(seen) + self.unrendered < self.budget and (point := search.ask()):
+        while len(self.points) + self.unrendered < self.budget and (point := search.ask()):
             candidate = self._rendered(point)
-            if candidate is None or candidate.id in seen:
+            if candidate is None or candidate.id in self.points:
                 search.tell(point, None)
                 continue
-            seen.add(candidate.id)
             paths.write_candidate(candidate.id, candidate.source)
             yield point, candidate
 
@@ -437,6 +500,9 @@ class _Sweep:
             median_ms=ms,
             speedup=speedup and speedup.mid,
         )
+        if self.catalogue is not None and not outcome.candidate.control:
+            steps = assembly.steps(self.catalogue, self.results, self.points[outcome.candidate.id])
+            stored_tasks.add_steps(self.database, outcome.candidate.id, steps)
         self.kept.append(
             events.Evaluated(
                 self.number, outcome.candidate, outcome.evaluation, ms, speedup, outcome.device, outcome.found

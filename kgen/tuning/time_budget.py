@@ -22,6 +22,8 @@ FINAL_PART = 0.25
 COMPILE_PART = 0.4
 #: Which part of the time may pass until candidates are cut. The second one holds before a kernel of its own is right.
 JUDGE_PART, FIRST_PART = 0.8, 1.0
+#: Which part of the time until candidates are cut kernel tasks of a network take, and how many seconds without a limit.
+TASK_PART, TASK_SECONDS = 0.6, 240.0
 #: Which part of the time float64 runs take.
 REFERENCE_PART = 0.2
 #: Which part of the time may pass until finals are cut.
@@ -65,6 +67,17 @@ class TimeBudget:
     def search_until(self, *, found_right: bool) -> float:
         """When the search ends on the monotonic clock, with candidates on their way or not."""
         return self._at((JUDGE_PART if found_right else FIRST_PART) + _GRACE)
+
+    @property
+    def tasks_until(self) -> float:
+        """When a network's kernel tasks are tuned no more, on the monotonic clock."""
+        now = time.monotonic()
+        return now + TASK_SECONDS if self.seconds is None else now + TASK_PART * max(0.0, self.judge_until - now)
+
+    @property
+    def judge_until(self) -> float:
+        """When candidates are cut that follow a right one, on the monotonic clock: none is begun any more."""
+        return self._at(JUDGE_PART)
 
     @property
     def finals_until(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Iterable, Mapping
+from typing import Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -13,17 +13,21 @@ from kgen.devices import occupancy
 from kgen.protocol import Accuracy, KernelResources
 from kgen.statistics import median_interval
 from kgen.store.results import CandidateDetail, Judgement, Trial
-from kgen.views import chain, figures, tables, text
+from kgen.store.tasks import StepRow
+from kgen.views import chain, figures, tables, tasks, text
 
 LOG_LINES = 20  #: lines of a build's log; limit of those that are shown, the last ones
 LOG_WIDTH = 120  #: characters of such a line; limit of those that are shown
 
 
-def candidate(console: Console, detail: CandidateDetail, file: Path | None) -> None:
-    """One candidate in full."""
+def candidate(console: Console, detail: CandidateDetail, file: Path | None, steps: Sequence[StepRow] = ()) -> None:
+    """One candidate in full; ``steps`` are its kernel tasks, where it was assembled."""
     tables.print_facts(console, [("candidate", detail.id), *_facts(detail), *([("source", str(file))] if file else [])])
     if detail.origin == "sweep":
         console.print(_chain(detail))
+    if steps:
+        console.rule("kernel tasks", style="dim")
+        tasks.steps(console, steps)
     console.rule("source", style="dim")
     tables.source(console, detail.source if detail.source.endswith("\n") else f"{detail.source}\n")
     threads = occupancy.threads_of(detail.source)

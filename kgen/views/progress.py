@@ -30,6 +30,7 @@ class Tally:
         self.counts: Counter[Status] = Counter()
         self.best: events.Evaluated | None = None  #: by screening; final timing never changes it
         self.built = 0
+        self.tuning: events.Tuning | None = None  #: while kernels of a network are tuned
         self.cluster: events.Cluster | None = None
         self._judged = 0
         self._began_at = time.monotonic()
@@ -38,13 +39,15 @@ class Tally:
     def add(self, event: events.Event) -> None:
         """Take in one event."""
         if isinstance(event, events.Step):
-            self.phase = event.text
+            self.tuning, self.phase = None, event.text
         elif isinstance(event, events.Started):
             self.started = event
         elif isinstance(event, events.Cluster):
             self.cluster = event
         elif isinstance(event, events.Measured):
             self.phase = _SEARCHING
+        elif isinstance(event, events.Tuning):
+            self.tuning, self.phase = event, f"tuning kernel {event.number} of {event.of}"
         elif isinstance(event, events.Finals):
             self.phase = f"timing {_leaders(len(event.candidates))} beside the baselines"
         elif isinstance(event, events.Finished):
@@ -73,8 +76,10 @@ class Tally:
         """Seconds until the search ends, or ``None`` before the second candidate.
 
         The rate since the first candidate tells how long the rest of the budget takes. The time limit may end it
-        before.
+        before. While kernels are tuned, it is the time until that ends.
         """
+        if self.tuning:
+            return self.tuning.seconds_left
         if not self.started or self._judged < 2:
             return None
         rate = (time.monotonic() - self._first_at) / (self._judged - 1)

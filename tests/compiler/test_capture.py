@@ -680,3 +680,31 @@ def test_order_that_a_device_shows_takes_the_place_of_the_captured_one() -> None
     ((_, laid_out),) = found.laid_out({"eval": [((5, 4), (4, 1)), ((4, 5), (1, 4))]}).graphs
     assert found.graphs[0][1].orders == ((1, 0), ()) and laid_out.orders == ((), (1, 0))
     assert found.laid_out({"eval": [((5, 4), (1, 5)), ((4, 5), (5, 1))]}) == found == found.laid_out({})
+
+
+# The paths of eager PyTorch
+
+ENCODER = "self.f = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)"
+TAKES_PART = "scores = torch.ones(5, 5).tril()\nmask = None if not torch.compiler.is_exporting() and bool(scores[0, 0] == 1) else scores\n"
+
+
+@pytest.mark.parametrize(("forward", "inputs", "init", "mode", "expected"), [
+    ("return self.f(x)", "torch.randn(2, 5, 16)", ENCODER, "eval", ["aten._transformer_encoder_layer_fwd.default"]),
+    ("return self.f(x, x, x, need_weights=False)[0]", "torch.randn(2, 5, 16)", "self.f = nn.MultiheadAttention(16, 2, batch_first=True)", "eval",
+     ["aten._native_multi_head_attention.default", "_operator.getitem"]),
+    (f"{TAKES_PART}return x if mask is None else x + mask", "torch.randn(2, 5, 5)", "", "eval", []),
+])  # fmt: skip
+def test_capture_takes_the_path_of_eager(forward: str, inputs: str, init: str, mode: str, expected: list[str]) -> None:
+    assert ops(captured(forward, inputs, init, mode=mode)) == expected
+
+
+def test_capture_exports_what_eager_paths_cannot() -> None:
+    forward = "if not torch.compiler.is_compiling() and bool((x > 0).all()):\n    return x\nreturn x * 2.0"
+    assert ops(captured(forward)) == ["mul"]
+
+
+def test_a_fused_layer_keeps_its_parts() -> None:
+    (layer,) = captured("return self.f(x)", "torch.randn(2, 5, 16)", ENCODER).nodes
+    assert layer.parts is not None
+    of = [part.op for part in layer.parts.nodes]
+    assert of.count("linear") == 4 and of.count("layer_norm") == 2 and of.count("aten.scaled_dot_product_attention.default") == 1

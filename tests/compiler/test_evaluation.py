@@ -26,6 +26,12 @@ FORWARDS = {
     "linear": ("return F.gelu(self.linear(x)), self.linear(x).softmax(1)", "torch.randn(6, 20)", "self.linear = nn.Linear(20, 24)"),
     "matmul": ("return (x @ y).relu(), x.mT @ x.square(), torch.bmm(x, y) * 2", "torch.randn(3, 5, 7), torch.randn(3, 7, 4)", ""),
     "matrices": ("return torch.addmm(b, x, y), torch.mm(x, y).tanh(), torch.mv(x, b)", "torch.randn(5, 7), torch.randn(7, 7), torch.randn(7)", ""),
+    "products of several": ("return torch.einsum('bhld,bhsd,bhls,bhsp->bhlp', x, y, x @ y.mT, y[..., :3]), torch.einsum('bhld,de,bhle->bhl', x, x[0, 0].mT @ x[0, 0], x), "
+                            "torch.einsum('...d,de', x, x[0, 0].mT @ x[0, 0]), torch.einsum('bhld,bhsd->bhs', x, y)", "torch.randn(3, 2, 5, 7), torch.randn(3, 2, 4, 7)", ""),
+    "weights that are unpacked": ("w = (self.packed[:, None] >> self.shift[:, None]) & 15\nreturn x @ ((w.flatten(0, 1) - self.zero).to(x.dtype) * self.scale), x * self.scale.exp(), F.linear(x, self.bytes.to(x.dtype) * self.scale[0])",
+                                  "torch.randn(6, 32)", "self.register_buffer('packed', torch.randint(-2 ** 31, 2 ** 31 - 1, (4, 32)).to(torch.int32))\n"
+                                  "self.register_buffer('shift', torch.arange(0, 32, 4, dtype=torch.int32))\nself.register_buffer('zero', torch.randint(0, 16, (32,)))\n"
+                                  "self.register_buffer('bytes', torch.randint(-128, 128, (32, 32), dtype=torch.int8))\nself.scale = nn.Parameter(torch.rand(32) + 0.5)"),
     "convolution": ("return self.conv(x.relu()).relu(), F.max_pool2d(self.conv(x).tanh(), 2)", "torch.randn(2, 3, 8, 10)", "self.conv = nn.Conv2d(3, 32, 3, padding=1)"),
     "convolution, channels reduced": ("return self.conv(x).softmax(1), self.conv(x).mean((2, 3))", "torch.randn(2, 3, 8, 10)", "self.conv = nn.Conv2d(3, 32, 3, stride=2)"),
     "transposed convolution": ("return self.conv(x).sigmoid()", "torch.randn(2, 3, 5, 6)", "self.conv = nn.ConvTranspose2d(3, 32, 3, 2, 1, 1)"),
@@ -51,6 +57,11 @@ FORWARDS = {
     "images of a batch norm": ("return self.norm(self.conv(x)).relu(), self.norm(self.conv(x)).mean((2, 3))", "torch.randn(2, 3, 8, 10)",
                                "self.conv = nn.Conv2d(3, 32, 3)\nself.norm = nn.BatchNorm2d(32)"),
     "groups of channels": ("return F.group_norm(self.conv(x), 4)", "torch.randn(2, 3, 8, 10)", "self.conv = nn.Conv2d(3, 32, 3)"),
+    "causal attention": ("return F.scaled_dot_product_attention(x, y, b, is_causal=True, scale=0.3)",
+                         "torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 4)", ""),
+    "attention under a mask": ("some = (b > 0) & (torch.arange(5) > 0)[:, None]  # the first row has none\n"
+                               "return F.scaled_dot_product_attention(x, y, y, attn_mask=some, enable_gqa=True)",
+                               "torch.randn(2, 3, 5, 8), torch.randn(2, 1, 5, 8), torch.randn(5, 5)", ""),
     "a spread of groups": ("y = self.linear(x)\nreturn y.unflatten(1, (6, 4)).amax(2), F.group_norm(y, 6)", "torch.randn(8, 20)", "self.linear = nn.Linear(20, 24)"),
 }  # fmt: skip
 
@@ -81,6 +92,7 @@ def found(case: str) -> tuple[FusionPlan, ...]:
     return tuple(some)
 
 
+@pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("case", [*CASES, *WINDOWS_AND_SCANS, *FORWARDS])
 def test_programs_compute_what_pytorch_does(case: str) -> None:
     loaded = forward(case)

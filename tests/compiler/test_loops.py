@@ -12,11 +12,11 @@ from models import graph, made, source
 from kgen.codegen.c_printer import c_float
 from kgen.compiler.graph.graph import NotFusable, OpGraph, Tensor
 from kgen.compiler.graph.library_call import BatchSize
-from kgen.compiler.loops.access import Loop, Place
+from kgen.compiler.loops.access import Loop, Place, Within
 from kgen.compiler.loops.expr import SELF
 from kgen.compiler.loops.functions import tanh
 from kgen.compiler.loops.indices import Axes, FloorDiv, Modulo, spell
-from kgen.compiler.loops.passes import Schedule, schedule
+from kgen.compiler.loops.passes import Passes, passes_of
 from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.concatenation import chosen
 from kgen.compiler.lower.lowering import lower
@@ -94,6 +94,23 @@ def test_index_is_that_of_torch_broadcasting(domain: tuple[int, ...]) -> None:
             cols = torch.Size(domain[len(domain) - dims :]).numel()
             found = access(Tensor(shape), domain, cols)
             assert read(found.index(), domain, cols) == expected(shape, domain), (shape, cols, found.index())
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=str)
+def test_place_takes_the_numbers_that_stand_in_its_index(domain: tuple[int, ...]) -> None:
+    for shape in broadcasts(domain):
+        for dims in range(len(domain) + 1):
+            found = access(Tensor(shape), domain, torch.Size(domain[len(domain) - dims :]).numel())
+            names = compile(found.index().replace("/", "//"), "<index>", "eval").co_names
+            assert (found.takes_row, found.takes_col) == ("row" in names, "col" in names), (shape, found.index())
+
+
+def test_place_takes_the_numbers_that_its_mask_takes_and_none_that_it_spells() -> None:
+    row, col = Loop(sympy.Symbol("i"), 4), Loop(sympy.Symbol("j"), 5)
+    masked = Place(sympy.Integer(0), (row,), (col,), (Within(col.symbol, 3),))
+    assert (masked.takes_row, masked.takes_col) == (False, True)
+    spelled = Place(row.symbol * 5 + col.symbol, (row,), (col,), spelled=((row.symbol, "line"),))
+    assert (spelled.takes_row, spelled.takes_col) == (False, True)
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=str)
@@ -242,7 +259,7 @@ def test_values_that_only_a_mask_chooses_are_summed_along_its_axis() -> None:
 
 def test_schedule_of_a_program_is_made_once() -> None:
     found = program("return x.softmax(dim=1)")
-    assert schedule(found, keep=True) is schedule(found, keep=True) is not schedule(found, keep=False)
+    assert passes_of(found, keep=True) is passes_of(found, keep=True) is not passes_of(found, keep=False)
 
 
 def test_names_of_the_language_are_avoided() -> None:
@@ -288,7 +305,7 @@ def test_numbers_are_literals_of_the_nearest_float(value: float, text: str) -> N
 # Sweeps
 
 
-def summary(found: Schedule) -> list[tuple[tuple[str, ...], ...]]:
+def summary(found: Passes) -> list[tuple[tuple[str, ...], ...]]:
     """Of each sweep: what it loads, takes up, keeps, and reduces to."""
     return [
         (tuple(x.name for x in s.loads), s.held, s.keeps, tuple(n for r in s.reductions for n in r.names))
@@ -297,33 +314,33 @@ def summary(found: Schedule) -> list[tuple[tuple[str, ...], ...]]:
 
 
 def test_maps_are_one_pass() -> None:
-    assert len(schedule(program("return torch.tanh(x) * 2.0"), keep=True).passes) == 1
+    assert len(passes_of(program("return torch.tanh(x) * 2.0"), keep=True).passes) == 1
 
 
 def test_online_softmax_is_two_passes() -> None:
-    assert summary(schedule(program("return x.softmax(dim=1)"), keep=True)) == [
+    assert summary(passes_of(program("return x.softmax(dim=1)"), keep=True)) == [
         (("x",), (), ("x",), ("softmax_max", "softmax_sum")),
         ((), ("x",), (), ()),
     ]
 
 
 def test_softmax_in_two_passes_before_the_last_is_three() -> None:
-    found = schedule(program("return x.softmax(dim=1)", two_passes=True), keep=True)
+    found = passes_of(program("return x.softmax(dim=1)", two_passes=True), keep=True)
     assert [s[3] for s in summary(found)] == [("softmax_max",), ("softmax_sum",), ()]
 
 
 def test_exponentials_are_kept_instead_of_the_row_itself() -> None:
-    found = schedule(program("return x.softmax(dim=1)", two_passes=True), keep=True)
+    found = passes_of(program("return x.softmax(dim=1)", two_passes=True), keep=True)
     assert summary(found)[2] == ((), ("softmax_exp",), (), ())
 
 
 def test_computed_values_are_kept() -> None:
-    found = schedule(program("return torch.tanh(x).softmax(dim=1)"), keep=True)
+    found = passes_of(program("return torch.tanh(x).softmax(dim=1)"), keep=True)
     assert summary(found) == [(("x",), (), ("tanh",), ("softmax_max", "softmax_sum")), ((), ("tanh",), (), ())]
 
 
 def test_without_keeping_the_row_is_read_and_computed_again() -> None:
-    found = schedule(program("return torch.tanh(x).softmax(dim=1)"), keep=False)
+    found = passes_of(program("return torch.tanh(x).softmax(dim=1)"), keep=False)
     assert [([x.name for x in s.loads], [m.name for m in s.maps]) for s in found.passes] == [
         (["x"], ["tanh"]),
         (["x"], ["tanh", "softmax"]),
@@ -331,7 +348,7 @@ def test_without_keeping_the_row_is_read_and_computed_again() -> None:
 
 
 def test_broadcast_operands_are_read_again_rather_than_kept() -> None:
-    found = schedule(
+    found = passes_of(
         program("return (x * w).softmax(dim=1) * w", "torch.randn(6, 20), torch.randn(1, 20)", arguments="x, w"),
         keep=True,
     )
@@ -339,7 +356,7 @@ def test_broadcast_operands_are_read_again_rather_than_kept() -> None:
 
 
 def test_row_operands_are_read_before_the_sweeps() -> None:
-    found = schedule(program("return x * y", "torch.randn(6, 20), torch.randn(6, 1)", arguments="x, y"), keep=True)
+    found = passes_of(program("return x * y", "torch.randn(6, 20), torch.randn(6, 1)", arguments="x, y"), keep=True)
     assert [load.name for load in found.row_loads] == ["y"]
 
 
@@ -355,16 +372,16 @@ def test_row_operands_are_read_before_the_sweeps() -> None:
     ],
 )
 def test_kept_values_are_counted(forward: str, kept: int) -> None:
-    assert schedule(program(forward), keep=True).kept == kept
+    assert passes_of(program(forward), keep=True).kept == kept
 
 
 def test_layer_norm_sums_twice() -> None:
-    found = schedule(program("return F.layer_norm(x, (20,))", two_passes=True), keep=True)
+    found = passes_of(program("return F.layer_norm(x, (20,))", two_passes=True), keep=True)
     assert [len(s.reductions) for s in found.passes] == [1, 1, 0]
 
 
 def test_layer_norm_takes_moments_once() -> None:
-    (first, second) = schedule(program("return F.layer_norm(x, (20,))"), keep=True).passes
+    (first, second) = passes_of(program("return F.layer_norm(x, (20,))"), keep=True).passes
     assert [r.kind for r in first.reductions] == ["moments"] and not second.reductions
 
 
@@ -381,7 +398,7 @@ def test_layer_norm_takes_moments_once() -> None:
 @pytest.mark.parametrize("two_passes", [True, False])
 def test_every_value_is_there_before_it_is_used(forward: str, keep: bool, two_passes: bool) -> None:
     found = program(forward, two_passes=two_passes)
-    plan = schedule(found, keep=keep)
+    plan = passes_of(found, keep=keep)
     row_values = {x.name for x in plan.row_loads} | {m.name for m in plan.row_maps}
     kept: set[str] = set()
     stored: set[str] = set()

@@ -215,7 +215,7 @@ def test_a_built_library_is_taken_by_what_it_is_made_of(monkeypatch):
     monkeypatch.setattr(cpp_extension, "load_inline", lambda name, *_, **__: f"built {name}")
     monkeypatch.setattr(torch.ops, "load_library", loaded.append)
     known, plain = Extension("known", "int f;", "", ("-O2",), ()), {"is_python_module": False, "no_implicit_headers": True}
-    worker._use_built({known.content: "/scratch/known.so"})
+    worker.use_built({known.content: "/scratch/known.so"})
     load = cpp_extension.load_inline
     assert load(name="known", cpp_sources="int f;", extra_cflags=["-O2"], **plain) == "/scratch/known.so"
     assert loaded == ["/scratch/known.so"]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from kgen.candidate import Params
 from kgen.codegen import registry
-from kgen.codegen.arguments import arguments, signature, sources, summary, written
+from kgen.codegen.arguments import arguments, rendering, sources, written
 from kgen.codegen.c_printer import load_statement, statement, store_statement
 from kgen.codegen.space import Axis, Space
-from kgen.codegen.template import Rendering, Task, Template
+from kgen.codegen.template import Rendering, Schedule, Task, Template, parameter
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.loops.expr import exactly, x
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.compiler.operators import table as operators
 from kgen.compiler.operators.op import Kind, entry
@@ -39,14 +40,22 @@ def takes(program: Program) -> bool:
     return isinstance(program.col_size, int) and program.plain and not others
 
 
-def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel)
-    (only,) = schedule(program, keep=True).passes
-    args = arguments(task, program, params)
+@dataclass(frozen=True, kw_only=True)
+class ToyLoop(Schedule):
+    unroll: int = parameter("iterations that the compiler writes out")
+
+
+def space(task: Task) -> Space:
+    return Space(partial(ToyLoop, task), (Axis("unroll", (1, 4)),))
+
+
+def render(schedule: ToyLoop) -> Rendering:
+    program = schedule.program
+    (only,) = passes_of(program, keep=True).passes
+    args = arguments(schedule)
     body = [load_statement(load, sources(args)) for load in only.loads]
     body += [*(statement(step, "cpu") for step in only.maps), *(store_statement(store, written(store, args)) for store in only.stores)]
-    context = {"name": task.kernel.name, "summary": summary(task), "cols": program.cols, "unroll": params["unroll"], "body": body}
-    return Rendering({**context, **signature(args)}, tuple(args))
+    return rendering(schedule, args, {"cols": program.cols, "unroll": schedule.unroll, "body": body})
 
 
 registry.add(
@@ -55,9 +64,9 @@ registry.add(
         device_type="cpu",
         file="toy_loop.cpp.j2",
         takes=takes,
-        space=lambda task: Space((Axis("unroll", (1, 4)),)),
+        schedule=ToyLoop,
+        space=space,
         render=render,
-        parameters={"unroll": "iterations that the compiler writes out"},
         folder=Path(__file__).parent,
     )
 )

@@ -19,7 +19,6 @@ from torch.utils import cpp_extension
 
 from kgen.candidate import Candidate, ParamValue, Params
 from kgen.codegen.space import Space
-from kgen.codegen.template import Task
 from kgen.devices.hardware import cpu, for_arch
 from kgen.evaluator.candidates.build import read_extension
 from kgen.protocol import Accuracy
@@ -533,8 +532,8 @@ def test_kernels_of_both_modes_split_their_own_weights() -> None:
 
 def test_template_has_what_its_text_needs_for_every_combination() -> None:
     of = design(bare(1024, 2048, 1024), for_arch("sm_90"))
-    (_, plan), space = of.choices[0].plans[0], contraction_space(of)
-    found = {p["variant"]: template.render(Task(plan, plan.kernels[0], of.hardware), p).specific for p in space.allowed()}
+    space = contraction_space(of)
+    found = {p["variant"]: template.render(space.schedule(**p)).specific for p in space.allowed()}
     assert found == {"sm90": True, "sm80": False, "library": False}
 
 

@@ -227,7 +227,7 @@ def _variants(case: str, arch: str) -> Iterator[list[Variant]]:
     for kernel in plan.kernels:
         task = Task(plan, kernel, of.hardware, of.accuracy)
         points = enumerate(template_for(task).space(task).covering_set())
-        yield [Variant(case, Task(plan, kernel, of.hardware), dict(params), number == 0) for number, params in points]
+        yield [Variant(case, task, dict(params), number == 0) for number, params in points]
 
 
 @lru_cache(maxsize=None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from models import captured, made, module, source
+from models import captured, made, module, source, way
 from test_candidates_cpu import assert_as_accurate_as_eager, constructed, drawn, resized
 
-from kgen.codegen.render import Way, render
+from kgen.codegen.render import render
 from kgen.devices.hardware import cpu
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
@@ -41,7 +41,7 @@ def assert_first_plan_is_as_accurate(forward: str, inputs: str, init: str, mode:
     model = constructed(loaded, loaded.model_class, mode == "train")
     for number in range(min(3, max(map(len, sets)))):
         params = {f"k{k}.{name}": value for k, own in enumerate(sets) for name, value in own[number % len(own)].items()}
-        file = module(render(loaded.problem, [Way(mode, plan, params)], cpu(), both_modes=found.same))
+        file = module(render(loaded.problem, [way(mode, plan, params)], cpu(), both_modes=found.same))
         new = constructed(loaded, file.ModelNew, mode == "train")
         assert_as_accurate_as_eager(model, new, drawn(loaded))
         assert_as_accurate_as_eager(model, new, resized(drawn(loaded), 13))
@@ -80,7 +80,7 @@ def test_maximum_across_channels_with_nan_is_nan() -> None:
     choice = next(c for c in Design(loaded.problem, found, cpu()).choices if "strip_window" in c.name)
     ((mode, plan),) = choice.plans
     params = {f"k{k}.{name}": value for k, s in enumerate(choice.spaces) for name, value in next(s.allowed()).items()}
-    new = module(render(loaded.problem, [Way(mode, plan, params)], cpu(), both_modes=True)).ModelNew()
+    new = module(render(loaded.problem, [way(mode, plan, params)], cpu(), both_modes=True)).ModelNew()
     (x,) = loaded.inputs()
     x[0, 1, 2, 3] = x[2, 0, 0, 19] = float("nan")
     torch.testing.assert_close(new(x), loaded.model()(x), rtol=0, atol=0, equal_nan=True)
@@ -122,7 +122,7 @@ def test_nan_is_the_largest_and_the_smallest() -> None:
     choice = next(c for c in Design(loaded.problem, found, cpu()).choices if not c.plans[0][1].control)
     ((mode, plan),) = choice.plans
     params = {f"k{k}.{name}": value for k, s in enumerate(choice.spaces) for name, value in next(s.allowed()).items()}
-    new = module(render(loaded.problem, [Way(mode, plan, params)], cpu(), both_modes=True)).ModelNew()
+    new = module(render(loaded.problem, [way(mode, plan, params)], cpu(), both_modes=True)).ModelNew()
     x = torch.randn(6, 900)
     x[2, 700] = x[2, 300] = float("nan")
     assert all(torch.equal(got, want) for got, want in zip(new(x), (x.argmax(1), x.argmin(1))))

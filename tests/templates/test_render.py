@@ -11,7 +11,7 @@ import pytest
 from models import NAMES, design, made, plainest, reference, source
 
 from kgen.candidate import Candidate
-from kgen.codegen.registry import template_for, templates
+from kgen.codegen.registry import templates
 from kgen.codegen.render import kernel_text
 from kgen.codegen.template import FOLDER, Task
 from kgen.devices.hardware import Hardware, cpu, for_arch
@@ -264,7 +264,7 @@ def test_text_that_is_no_python_is_a_bug_of_rendering(monkeypatch: pytest.Monkey
 
 
 def test_kernel_that_ends_the_string_around_it_is_a_bug_of_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kgen.codegen.render.kernel_text", lambda task, params: ('// """ then', template_for(task).render(task, params)))
+    monkeypatch.setattr("kgen.codegen.render.kernel_text", lambda task, params: ('// """ then', kernel_text(task, params)[1]))
     with pytest.raises(RenderError, match="does not parse"):
         one("return torch.exp(x)")
 
@@ -436,7 +436,7 @@ def test_name_missing_from_a_context_is_an_error(monkeypatch: pytest.MonkeyPatch
     task = Task(plan, plan.kernels[-1], cpu())
     params = next(of.choices[0].spaces[-1].allowed())
     template = templates("cpu")[plan.kernels[-1].schedule]
-    whole = template.render(task, params)
+    whole = template.render(template.schedule(task, **params))
     short = type(whole)({k: v for k, v in whole.context.items() if k != "cols"}, whole.arguments)
     monkeypatch.setattr(
         "kgen.codegen.render.template_for",

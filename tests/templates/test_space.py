@@ -10,26 +10,28 @@ import pytest
 from models import NAMES, design, made, reference, source
 
 from kgen.candidate import COUNTABLE, Params
+from kgen.codegen.registry import templates
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.devices.hardware import cpu, for_arch
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 
 SPACE = Space(
+    dict,
     (Axis("a", (1, 2, 3)), Axis("b", ("x", "y"))),
     (
-        Constraint("no_3x", "3 does not go with x", lambda p: p != {"a": 3, "b": "x"}),
-        Constraint("no_2", "2 is too small", lambda p: p["a"] != 2),
+        Constraint("no_3x", ("a", "b"), "3 does not go with x", lambda s: s != {"a": 3, "b": "x"}),
+        Constraint("no_2", ("a",), "2 is too small", lambda s: s["a"] != 2),
     ),
 )
 
 
 def test_size_counts_all_combinations() -> None:
-    assert SPACE.size == 6 == len(list(SPACE.combinations()))
+    assert SPACE.size == 6 == len(list(SPACE.allowed())) + len(list(SPACE.ruled_out()))
 
 
 def test_plainest_combination_comes_first() -> None:
-    assert next(SPACE.combinations()) == {"a": 1, "b": "x"}
+    assert next(SPACE.allowed()) == {"a": 1, "b": "x"}
 
 
 def test_combinations_fit_a_column_of_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,27 +44,36 @@ def test_allowed_combinations_break_no_constraint() -> None:
     assert list(SPACE.allowed()) == [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 3, "b": "y"}]
 
 
+#: What a constraint of three axes may read, and its condition.
 READINGS = {
-    "a copy with another value": lambda p: {**p, "c": 0}["b"] == "x",
-    "a default": lambda p: p.get("b") == "x" and p.get("d", 1) == 1,
-    "all values": lambda p: ("b", "x") in p.items(),
-    "no value": lambda p: True,
+    "a later parameter": (("b",), lambda s: s["b"] == "x"),
+    "two parameters": (("c", "a"), lambda s: s["c"] < s["a"]),
+    "one that the space has not": (("b", "d"), lambda s: s["b"] == "x" and s.get("d", 1) == 1),
+    "nothing": ((), lambda s: True),
+    "nothing, and fails": ((), lambda s: False),
 }
 
 
 @pytest.mark.parametrize("reading", READINGS)
-def test_constraint_may_read_parameters_in_any_way(reading: str) -> None:
+def test_allowed_combinations_are_those_that_break_nothing(reading: str) -> None:
     axes = Axis("a", (1, 2)), Axis("b", ("x", "y")), Axis("c", (0, 1))
-    space = Space(axes, (Constraint("one", "", READINGS[reading]), Constraint("other", "", lambda p: p["c"] < p["a"])))
-    assert list(space.allowed()) == [p for p in space.combinations() if space.broken(p) is None]
+    constraints = (Constraint("one", READINGS[reading][0], "", READINGS[reading][1]), Constraint("other", ("a", "c"), "", lambda s: s["c"] < s["a"]))
+    space = Space(dict, axes, constraints)
+    combinations = list(Space(dict, axes).allowed())
+    assert list(space.allowed()) == [p for p in combinations if all(c.holds(p) for c in constraints)]
+    assert [p for p in combinations if p not in [of for of, _ in space.ruled_out()]] == list(space.allowed())
+
+
+def test_constraint_is_asked_once_for_the_values_that_it_reads() -> None:
+    asked = []
+    space = Space(dict, SPACE.axes, (Constraint("some", ("a",), "", lambda s: not asked.append(s["a"])),))
+    assert (len(list(space.allowed())), list(space.ruled_out()), asked) == (6, [], [1, 2, 3])
 
 
 def test_first_broken_constraint_is_told() -> None:
-    assert SPACE.broken({"a": 3, "b": "x"}).name == "no_3x"
-
-
-def test_allowed_combination_breaks_nothing() -> None:
-    assert SPACE.broken({"a": 1, "b": "y"}) is None
+    both = Space(dict, SPACE.axes, (*SPACE.constraints, Constraint("no_x", ("b",), "", lambda s: s["b"] != "x")))
+    found = {(p["a"], p["b"]): of.name for p, of in both.ruled_out()}
+    assert found == {(1, "x"): "no_x", (2, "x"): "no_2", (2, "y"): "no_2", (3, "x"): "no_3x"}
 
 
 def test_covering_set_has_every_allowed_value() -> None:
@@ -71,11 +82,11 @@ def test_covering_set_has_every_allowed_value() -> None:
 
 
 def test_covering_set_is_allowed() -> None:
-    assert all(SPACE.broken(p) is None for p in SPACE.covering_set())
+    assert all(p in list(SPACE.allowed()) for p in SPACE.covering_set())
 
 
 def test_space_without_axes_has_one_combination() -> None:
-    assert list(Space(()).allowed()) == [{}]
+    assert list(Space(dict, ()).allowed()) == [{}]
 
 
 # The spaces of the templates
@@ -96,9 +107,30 @@ def test_every_constraint_says_why(reference_design: Design) -> None:
     assert all(c.name.isidentifier() and c.reason and "\n" not in c.reason for c in constraints)
 
 
+def test_constraints_depend_on_what_they_read_and_nothing_else(reference_design: Design) -> None:
+    """Each constraint of a space says the same of all combinations with the same values of the parameters that it reads."""
+    schedules = templates(reference_design.hardware.device_type)
+    for kernel in {id(k): k for choice in reference_design.choices for k in choice.kernels}.values():
+        space = kernel.space
+        parameters = schedules[kernel.label.partition("[")[0]].parameters
+        assert len({c.name for c in space.constraints}) == len(space.constraints)
+        combinations = [*space.allowed(), *(params for params, _ in space.ruled_out())]
+        for params in random.Random(0).sample(combinations, min(20, len(combinations))):
+            for constraint in space.constraints:
+                assert set(constraint.reads) <= parameters.keys(), constraint.name
+                axes = next(axes for axes in space.variants if all(params[a.name] in a.values for a in axes))
+                others = {a.name: random.Random(1).choice(a.values) for a in axes if a.name not in constraint.reads}
+                assert constraint.holds(space.schedule(**params)) == constraint.holds(space.schedule(**params | others)), constraint.name
+
+
 def test_ruled_out_combinations_have_their_reasons(reference_design: Design) -> None:
     found = reference_design.rejections()
     assert found and all(r.reason and r.constraint and r.plan and r.params for r in found)
+
+
+def test_reason_names_the_parameters_that_rule_a_combination_out() -> None:
+    of = design(made(source("return torch.sigmoid(x)", "torch.empty(64, 1001)")), for_arch("sm_90"))
+    assert {r.reason for r in of.rejections() if r.constraint == "vector_width"} == {"a row of 1001 does not divide into vectors of that width (vec)"}
 
 
 def test_allowed_and_ruled_out_combinations_are_all(reference_design: Design) -> None:

@@ -157,7 +157,7 @@ def test_point_that_fails_to_render_is_no_text_of_ours(graphs: Capture) -> None:
     params = of.options[0].kernels[0][0]
     with pytest.raises(RenderError, match="rendering failed: ZeroDivisionError"):
         of.candidate(Point(0, (0,) * len(of.options[0].kernels)))
-    assert not of.renders(of.options[0].name, {f"k0.{k}": v for k, v in params.items()}, "x = 1")
+    assert not of.renders(of.choices[0].data, {f"k0.{k}": v for k, v in params.items()}, "x = 1")
 
 
 def test_unlike_devices_are_refused_before_anything_is_kept(home: Home) -> None:

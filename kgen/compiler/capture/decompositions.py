@@ -14,6 +14,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
+from kgen.compiler.capture.einsum import einsum
 from kgen.compiler.graph.complex_numbers import PAIRED, Pairs, is_paired
 from kgen.compiler.operators.table import BY_TARGET
 
@@ -48,11 +49,13 @@ def traced(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         rest = (Pairs(pairs) if x.is_complex() else pairs for x, pairs in zip(tensors, given))
         inner, named = pytree.tree_unflatten([next(rest) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
         found = run(*inner, **named)
+        found = target(*inner, **named) if found is NotImplemented else found
         return tuple(found) if isinstance(found, tuple) else found  # torch.fx calls the class of a named one
 
     def trace(of: Callable[..., Any]) -> Any:
         given = (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in tensors)
-        found = make_fx(of, decomposition_table=table, tracing_mode="fake")(*given)
+        fused = name in _FUSED  # its parts are the operators that are called, as in the program itself
+        found = make_fx(of, decomposition_table={} if fused else table, tracing_mode="fake", pre_dispatch=fused)(*given)
         found.graph.eliminate_dead_code()
         return found
 
@@ -63,6 +66,11 @@ def traced(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             return trace(torch.func.functionalize(call)) if writes else found
     except Exception:  # a decomposition may refuse sizes or dtypes in any way: the operator stays whole
         return None
+
+
+def is_ours(target: Any) -> bool:
+    """Whether the operator has a decomposition of ours, which draws no random numbers."""
+    return str(target) in _OWN
 
 
 @lru_cache(maxsize=1)
@@ -139,7 +147,9 @@ def _sum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any 
 
 
 def _vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    if ord == 2 or dtype is not None or not x.is_floating_point():
+    if dtype is not None and dtype != x.dtype:
+        return _aten("linalg_vector_norm", x.to(dtype), ord, dim, keepdim)
+    if ord == 2 or not x.is_floating_point():
         return NotImplemented
     dims = _dims(x, dim)
     if math.isinf(ord):
@@ -159,6 +169,19 @@ def _split_with_sizes(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> An
 
     ends = list(itertools.accumulate(sizes))
     return [torch.ops.aten.slice.Tensor(x, dim, end - size, end) for size, end in zip(sizes, ends)]
+
+
+def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    return NotImplemented if dims else _aten("roll", x.reshape(-1), shifts, [0]).reshape(x.shape)
+
+
+def _scatter_mean(x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *, include_self: bool = True) -> Any:
+    import torch
+
+    if reduce != "mean" or not include_self or not x.is_floating_point():
+        return NotImplemented
+    total = _aten("scatter_add", x, dim, index, src)
+    return total / _aten("scatter_add", torch.ones_like(x), dim, index, torch.ones_like(src))
 
 
 def _one_hot(x: torch.Tensor, num_classes: int = -1) -> Any:
@@ -211,7 +234,89 @@ def _instance_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, use_inpu
     return y if bias is None else y + bias.view(wide)
 
 
+def _dot_product_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """softmax(q k^T * scale + mask) v; a row that is masked as a whole gives zeros."""
+    import torch
+
+    heads = q.shape[:-2]
+    if dropout_p or (attn_mask is not None and is_causal):
+        return NotImplemented
+    if enable_gqa and k.shape[-3] == v.shape[-3] != q.shape[-3]:
+        k, v = (_heads(t, q.shape[-3]) for t in (k, v))
+    if not heads == k.shape[:-2] == v.shape[:-2]:
+        return NotImplemented
+    q, k, v = (t.reshape(-1, *t.shape[-2:]) for t in (q, k, v))
+    scores = torch.bmm(q, k.transpose(1, 2)) * (1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if is_causal:
+        rows, columns = (torch.arange(size, device=q.device) for size in scores.shape[1:])
+        scores = torch.where(rows.unsqueeze(-1) >= columns, scores, -math.inf)
+    elif attn_mask is not None:
+        scores = scores.reshape(*heads, *scores.shape[1:])
+        scores = torch.where(attn_mask, scores, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+    found = torch.ops.aten.softmax.int(scores, -1)
+    if attn_mask is not None:
+        found = torch.where(_aten("amax", scores, [-1], True) == -math.inf, 0.0, found).reshape(-1, *found.shape[-2:])
+    return torch.bmm(found, v).reshape(*heads, q.shape[1], v.shape[-1])
+
+
+def _heads(x: torch.Tensor, count: int) -> torch.Tensor:
+    """Each head of the tensor as often as several queries share it, side by side."""
+    times = count // x.shape[-3]
+    wide = x.unsqueeze(-3).expand(*x.shape[:-2], times, *x.shape[-2:])
+    return wide.reshape(*x.shape[:-3], count, *x.shape[-2:])
+
+
+def _keeps(mask: torch.Tensor, mask_type: int | None) -> torch.Tensor:
+    """Where attention looks, of shape (batch, heads, length, length) or one that broadcasts to it.
+
+    ``mask_type`` 0 is (length, length), 1 is (batch, length) of keys, 2 is the whole shape.
+    """
+    keeps = mask == 0
+    return keeps[:, None, None, :] if mask_type == 1 else keeps
+
+
+def _attention(query: Any, key: Any, value: Any, width: int, heads: int, qkv_weight: Any, qkv_bias: Any, weight: Any, bias: Any,
+               mask: Any = None, need_weights: bool = True, average_attn_weights: bool = True, mask_type: int | None = None) -> Any:  # fmt: skip
+    import torch
+
+    if need_weights or query is not key or key is not value:
+        return NotImplemented
+    y = torch.nn.functional.linear(query, qkv_weight, qkv_bias)
+    parts = (y[..., at * width : (at + 1) * width].unflatten(-1, (heads, width // heads)).transpose(1, 2) for at in range(3))
+    seen = torch.nn.functional.scaled_dot_product_attention(*parts, None if mask is None else _keeps(mask, mask_type))
+    return torch.nn.functional.linear(seen.transpose(1, 2).flatten(2), weight, bias), query.new_empty(0)
+
+
+def _encoder_layer(x: Any, width: int, heads: int, qkv_weight: Any, qkv_bias: Any, weight: Any, bias: Any, use_gelu: bool,
+                   norm_first: bool, eps: float, weight_1: Any, bias_1: Any, weight_2: Any, bias_2: Any, ffn_weight_1: Any,
+                   ffn_bias_1: Any, ffn_weight_2: Any, ffn_bias_2: Any, mask: Any = None, mask_type: int | None = None) -> Any:  # fmt: skip
+    import torch.nn.functional as F
+
+    def attention(x: Any) -> Any:
+        return _attention(x, x, x, width, heads, qkv_weight, qkv_bias, weight, bias, mask, False, True, mask_type)[0]
+
+    def forward(x: Any) -> Any:
+        y = F.linear(x, ffn_weight_1, ffn_bias_1)
+        return F.linear(F.gelu(y) if use_gelu else F.relu(y), ffn_weight_2, ffn_bias_2)
+
+    norms = [lambda x: F.layer_norm(x, [width], weight_1, bias_1, eps), lambda x: F.layer_norm(x, [width], weight_2, bias_2, eps)]
+    for part, norm in zip((attention, forward), norms):
+        x = x + part(norm(x)) if norm_first else norm(x + part(x))
+    return x
+
+
+#: Layers that PyTorch computes in one operator: their parts are the operators that the layer calls elsewhere.
+_FUSED: dict[str, Callable[..., Any]] = {
+    "aten._native_multi_head_attention.default": _attention,
+    "aten._transformer_encoder_layer_fwd.default": _encoder_layer,
+}
+
 _OWN: dict[str, Callable[..., Any]] = {
+    "aten.scaled_dot_product_attention.default": _dot_product_attention,
+    **_FUSED,
     "aten.max.dim": _extreme("max"),
     "aten.min.dim": _extreme("min"),
     "aten.max.default": _of_all("max"),
@@ -231,6 +336,9 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.one_hot.default": _one_hot,
     "aten.take_along_dim.default": _take_along_dim,
     "aten.pad.default": _pad,
+    "aten.roll.default": _roll,
+    "aten.scatter_reduce.two": _scatter_mean,
+    "aten.einsum.default": einsum,
     "aten.split.Tensor": _split,
     "aten.split_with_sizes.default": _split_with_sizes,
 }

@@ -16,6 +16,7 @@ from kgen.compiler.graph.graph import Constant, Decomposition, Input, Node, OpGr
 from kgen.compiler.graph.library_call import X, Y, BatchSize, Literal, aten, torch_
 from kgen.compiler.graph.source import escaped, identifier, tensor_source
 from kgen.compiler.operators import table as operators
+from kgen.compiler.operators.library import LIBRARY_PARTS
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 
@@ -90,6 +91,13 @@ class Reader:
         self.guards: list[tuple[str, Any]] = list(trace.lengths)
         self.orders: list[tuple[int, ...]] = []  # of what forward returns
         self.calls: list[Node] = []
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether PyTorch uses algorithms alone that give the same result in each run."""
+        import torch
+
+        return torch.are_deterministic_algorithms_enabled()
 
     def failure(self, reason: str, n: Any) -> Exception:
         return failure(self.trace.loaded, reason, line_of(self.trace.loaded, n.meta.get("stack_trace")))
@@ -231,7 +239,7 @@ class Reader:
         call = Call(self, n)
         self.names[n] = n.name
         node = operators.recognise(
-            operators.Captured(n.name, call.target, call.arguments, self._type(n), call.library_call(), call.effect, self.types)
+            operators.Captured(n.name, call.target, call.arguments, self._type(n), call.library_call(), call.effect, self.types, self.deterministic)
         )
         if node.type is not None:
             self.types[node.name] = node.type
@@ -244,7 +252,9 @@ class Reader:
         import torch
         import torch.utils._pytree as pytree
 
-        if not isinstance(n.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in n.target.tags:
+        if not isinstance(n.target, torch._ops.OpOverload):
+            return None
+        if torch.Tag.nondeterministic_seeded in n.target.tags and not decompositions.is_ours(n.target):
             return None
         read = [self.value(x) for x in pytree.tree_leaves((n.args, n.kwargs)) if isinstance(x, torch.fx.Node)]
         if not all(isinstance(x, Ref) and x.name in node.inputs for x in read):
@@ -407,7 +417,7 @@ class PartReader(Reader):
                 self._call(n)
             elif n.op == "output":
                 results = pytree.tree_leaves(n.args)
-                known = all(node.op in OPS and not node.effect for node in self.calls)
+                known = all((node.op in OPS or node.op in LIBRARY_PARTS) and not node.effect for node in self.calls)
                 if known and not self.constants and all(isinstance(r, torch.fx.Node) and r in self.names for r in results):
                     return Decomposition(tuple(self.calls), tuple(self.names[r] for r in results))
         return None

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Iterable, Iterator
 
+from kgen.compiler.capture import as_eager
 from kgen.errors import CaptureError, ProblemError
 
 if TYPE_CHECKING:
@@ -292,10 +293,9 @@ def _make_fake(model: "torch.nn.Module") -> None:
 
 def _fake_mode() -> Any:
     """The mode of fake tensors that one trace makes its inputs, its weights and its programs in."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    return FakeTensorMode(shape_env=ShapeEnv(tracked_fakes=[]), allow_non_fake_inputs=True, export=True)
+    return as_eager.fake_mode(shape_env=ShapeEnv(tracked_fakes=[]), allow_non_fake_inputs=True, export=True)
 
 
 def _check_tensors(path: str, where: str, tensors: Iterable["torch.Tensor"]) -> None:
@@ -382,23 +382,34 @@ def _with_first_size(tensor: "torch.Tensor", size: int) -> "torch.Tensor":
 
 
 def _export(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[Any, ...], fake: Any) -> Any:
-    """The program of the forward without gradients, as it is judged: a region under ``no_grad`` is none of its own there."""
-    import torch
-    from torch._guards import TracingContext, tracing
+    """The program of the forward without gradients, as it is judged: a region under ``no_grad`` is none of its own there.
 
+    It is what eager PyTorch runs, where that can be exported; else what the module runs when it is exported.
+    """
     try:
-        with (
-            torch.no_grad(), _quiet(), _recurrence_by_shapes(), _autocast_of_any_device(), _noticed(module),
-            tracing(TracingContext(fake)),
-        ):  # fmt: skip
-            program = torch.export.export(module, inputs, strict=False)
-    except (Exception, SystemExit) as error:
-        raise _failure(loaded, error) from error
+        with as_eager.paths():
+            program = _exported(module, inputs, fake)
+    except (Exception, SystemExit):
+        try:
+            program = _exported(module, inputs, fake)
+        except (Exception, SystemExit) as error:
+            raise _failure(loaded, error) from error
     nodes = (n for graph in _graphs(program) for n in graph.nodes)
     derived = next((n for n in nodes if getattr(n.target, "__name__", "") == "_unwrap_for_grad"), None)
     if derived is not None:  # the program has lost its inputs
         raise failure(loaded, _DERIVATIVE, line_of(loaded, derived.meta.get("stack_trace")))
     return program
+
+
+def _exported(module: "torch.nn.Module", inputs: tuple[Any, ...], fake: Any) -> Any:
+    import torch
+    from torch._guards import TracingContext, tracing
+
+    with (
+        torch.no_grad(), _quiet(), _recurrence_by_shapes(), _autocast_of_any_device(), _noticed(module),
+        tracing(TracingContext(fake)),
+    ):  # fmt: skip
+        return torch.export.export(module, inputs, strict=False)
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from kgen.compiler.fusion.fusion import FusionPlan, Kernel
 from kgen.compiler.graph.dtypes import is_float
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.graph.library_call import keywords
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.operators.facts import flops, is_view
-from kgen.compiler.operators.library import CHANNELS_LAST
+from kgen.compiler.operators.library import CHANNELS_LAST, LIBRARY
 from kgen.compiler.operators.table import OPS
 
 
@@ -48,6 +48,8 @@ def library_cost(graph: OpGraph, node: Node) -> Cost:
         read = min(read, written + sum(_memory_bytes(graph, name) for name in operands[1:]))
     if node.op.endswith(CHANNELS_LAST) and node.call is not None and "memory_format" in keywords(node.call):
         read += 2 * _memory_bytes(graph, operands[0])
+    if node.op in LIBRARY and LIBRARY[node.op].layer and node.parts is not None:
+        read += 2 * sum(part.type.nbytes for part in node.parts.nodes if part.type is not None and not is_view(part))
     blocks = None
     if op is not None and op.block_a_row:
         blocks = math.prod(size for d, size in enumerate(node.type.shape) if d not in node["dims"])
@@ -70,9 +72,9 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int,
         return Cost(nbytes, operations)
     if program.collapses:
         return Cost(nbytes, operations)  # any number of blocks share a row
-    kept = schedule(program, keep=True)
+    kept = passes_of(program, keep=True)
     if 4 * kept.kept * program.cols > row_bytes or not isinstance(program.col_size, int):
-        loads = [load for later in schedule(program, keep=False).passes[1:] for load in later.loads]
+        loads = [load for later in passes_of(program, keep=False).passes[1:] for load in later.loads]
         nbytes += sum(plan.graph.type(load.tensor).nbytes for load in loads if load.tensor)
     return Cost(nbytes, operations, blocks=program.rows * shares)
 

@@ -26,11 +26,13 @@ from typing import Any, Callable, Iterator, Sequence
 from kgen import plan_name
 from kgen.compiler.fusion.template import Template
 from kgen.compiler.graph.graph import Node, NotFusable, OpGraph
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.lowering import lower
 from kgen.compiler.operators.facts import is_unnamed, label
+from kgen.compiler.operators.library import LIBRARY_PARTS
 from kgen.compiler.operators.op import LOWERED, Kind
+from kgen.compiler.operators.reductions import of_few
 from kgen.compiler.operators.table import OPS
 from kgen.compiler.rewrites.table import Variant, variants
 from kgen.plan import Plan
@@ -193,8 +195,9 @@ def _whole(graph: OpGraph, templates: Sequence[Template]) -> frozenset[str]:
     whole: frozenset[str] = frozenset()
     while any(n.parts and n.name not in whole for n in graph.nodes):
         cutter = _Cutter(variants(graph, whole)[-1], tuple(templates), {})
-        left = {n.origin for n in cutter.graph.nodes if n.origin and n.name not in cutter.free and not cutter._fusable(n)}
-        if not left:
+        parts = [n for n in cutter.graph.nodes if n.origin and n.name not in cutter.free and n.op not in LIBRARY_PARTS]
+        left = {n.origin for n in parts if not cutter._fusable(n)}
+        if left <= whole:
             break
         whole |= left
     return whole
@@ -301,7 +304,8 @@ class _Cutter:
             return False
         of, result = self.graph.type(node.values[0]).nbytes, node.type.nbytes if node.type else 0
         stored = all(r in cheap or not self.graph.producer(r) for r in _roots(self.graph, made_on_the_way(self.graph), node.values[0]))
-        return _is_pointwise(node) and OPS[node.op].flops <= CHEAP_FLOPS and (result > of or (stored and result == of))
+        few = of_few(node) and stored and result >= of  # a thread that reads an element reads the others, too
+        return few or (_is_pointwise(node) and OPS[node.op].flops <= CHEAP_FLOPS and (result > of or (stored and result == of)))
 
     def _is_never_stored(self, node: Node) -> bool:
         """Whether the node can be a part of kernels alone: ``torch.stack((x, y))`` of tensors whose rows follow the batch."""
@@ -406,8 +410,9 @@ class _Cutter:
         greedy = self._greedy(run)
         yield greedy
         yield self._greedy(run, bare_contractions=True)
+        yield self._greedy(run, narrow=True)
         more = [at for at in range(length - 1) if not greedy[at]]
-        more = more[:: -(-len(more) // SOME_CUTS)] if length > LONG_RUN else more
+        more = more[:: max(1, -(-len(more) // SOME_CUTS))] if length > LONG_RUN else more
         yield from (tuple(g or i == at for i, g in enumerate(greedy)) for at in more)
         yield from ((*greedy[:at], True, *self._greedy(run[at + 1 :])) for at in more)  # the rest may be longer pieces
         yield (True,) * (length - 1)
@@ -425,14 +430,28 @@ class _Cutter:
             for piece, following in zip(pieces, pieces[1:])
         )
 
-    def _greedy(self, run: Sequence[Node], bare_contractions: bool = False) -> tuple[bool, ...]:
-        """Cuts such that each piece is as long as it can be; bare contractions stand alone."""
+    def _greedy(self, run: Sequence[Node], bare_contractions: bool = False, narrow: bool = False) -> tuple[bool, ...]:
+        """Cuts such that each piece is as long as it can be; bare contractions stand alone.
+
+        A ``narrow`` piece that another one follows ends where it stores the fewest bytes.
+        """
         mask: list[bool] = []
         while len(mask) < len(run):
             rest = run[len(mask) :]
             length = 1 if bare_contractions and _is_contraction(rest[0]) else self._longest(rest)
+            length = self._narrowest(rest[:length]) if narrow and length < len(rest) else length
             mask += [*[False] * (length - 1), True]
         return tuple(mask[:-1])
+
+    def _narrowest(self, piece: Sequence[Node]) -> int:
+        """How many nodes from the first leave the fewest bytes to later ones; the most of those that leave as few."""
+        names = [n.name for n in piece]
+
+        def stored(length: int) -> int:
+            return sum(self.graph.type(name).nbytes for name in _used_outside(self.graph, self.free, names[:length]))
+
+        lengths = sorted(range(1, len(piece) + 1), key=lambda length: (stored(length), -length))
+        return next(length for length in lengths if length == len(piece) or self._takes(piece[:length]))
 
     def _longest(self, run: Sequence[Node]) -> int:
         """How many nodes from the first make a kernel to which the next one cannot be added.
@@ -590,8 +609,10 @@ def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> lis
 
 
 def _reduce_alike(a: Node, b: Node) -> bool:
-    """Whether both nodes reduce one value along the same dimensions: one loop finds both results."""
-    return {_kind(a), _kind(b)} == {Kind.REDUCTION} and a.inputs[0] == b.inputs[0] and a["dims"] == b["dims"]
+    """Whether both nodes reduce one value along the same dimensions, or scatter at the same places: one loop finds both results."""
+    if {_kind(a), _kind(b)} == {Kind.SCATTER}:
+        return not set(a.values[1:]).isdisjoint(b.values[1:])
+    return {_kind(a), _kind(b)} == {Kind.REDUCTION} and of_few(a) == of_few(b) and a.inputs[0] == b.inputs[0] and a["dims"] == b["dims"]
 
 
 def _pieces(run: Sequence[Node], mask: Sequence[bool]) -> tuple[tuple[Node, ...], ...]:
@@ -682,7 +703,7 @@ def _aliases(graph: OpGraph, tensor: str, libraries: set[str]) -> set[str]:
 
 def _read_after_store(program: Program, tensor: str) -> bool:
     """Whether a pass that reads the row again reads the tensor after an element was stored."""
-    passes = schedule(program, keep=False).passes
+    passes = passes_of(program, keep=False).passes
     stored = next(p.number for p in passes if p.stores)
     return any(x.tensor == tensor for p in passes[stored + 1 :] for x in p.loads)
 

@@ -87,6 +87,12 @@ def recurrent(graph: OpGraph, node: Node) -> int:
     return 2 * (x.numel // x.shape[-1]) * sum(m.numel for m in matrices if len(m.shape) == 2)
 
 
+def fused_attention(graph: OpGraph, node: Node) -> int:
+    """Of a layer in one operator: each row meets each matrix once, and each row of its sequence twice."""
+    x = graph.type(node.values[0])
+    return recurrent(graph, node) + 4 * x.numel * x.shape[-2]
+
+
 #: The usual ones: a product by its first operand or its second, and convolutions.
 PRODUCT, PRODUCT_OF_SECOND = (Contraction(MATMUL, product(left)) for left in (0, 1))
 CONVOLVED, TRANSPOSED = Contraction(CONVOLUTION, convolution), Contraction(CONVOLUTION, transposed_convolution)

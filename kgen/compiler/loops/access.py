@@ -79,6 +79,21 @@ class Place:
         return frozenset().union(symbols_of(self.offset), *(symbols_of(w.index) for w in self.mask))
 
     @property
+    def takes_row(self) -> bool:
+        """Whether the place follows from the number of the row."""
+        return self._takes(self.row_loops)
+
+    @property
+    def takes_col(self) -> bool:
+        """Whether the place follows from the number of the column."""
+        return self._takes(self.col_loops)
+
+    def _takes(self, loops: Sequence[Loop]) -> bool:
+        """Whether the place depends on one of these axes that has no spelling of its own."""
+        own = {symbol for symbol, _ in self.spelled}
+        return any(loop.symbol not in own and loop.symbol in self.symbols for loop in loops)
+
+    @property
     def full(self) -> bool:
         """Whether the place depends on every axis of the loops; see :attr:`injective`."""
         return {loop.symbol for loop in (*self.row_loops, *self.col_loops)} <= symbols_of(self.offset)

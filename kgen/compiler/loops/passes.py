@@ -1,4 +1,4 @@
-"""Schedules: a loop program as passes over a row, with element values kept between them or computed again."""
+"""Passes: a loop program as passes over a row, with element values kept between them or computed again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Passes:
     """A program as passes, with the row values that are there before the first."""
 
     row_loads: tuple[Load, ...]
@@ -45,15 +45,15 @@ class Schedule:
         return live
 
 
-def schedule(program: Program, *, keep: bool) -> Schedule:
+def passes_of(program: Program, *, keep: bool) -> Passes:
     """The program's passes; with ``keep``, element values stay between them, else they are read and computed again."""
-    known = program.__dict__.setdefault("_schedules", {})  # each of many plans asks for it
+    known = program.__dict__.setdefault("_passes", {})  # each of many plans asks for it
     if keep not in known:
-        known[keep] = _schedule(program, keep)
+        known[keep] = _passes_of(program, keep)
     return known[keep]
 
 
-def _schedule(program: Program, keep: bool) -> Schedule:
+def _passes_of(program: Program, keep: bool) -> Passes:
     ready: dict[str, int] = {load.name: 0 for load in program.loads}  # pass in which a value is there
     if program.contraction:
         ready[program.contraction.name] = 0
@@ -71,6 +71,7 @@ def _schedule(program: Program, keep: bool) -> Schedule:
     # The element values that a pass must have, each with the pass's number.
     wanted = [(ready[r.names[0]] - 1, a) for r in program.reductions for a in r.args]
     wanted += [(ready[s.arg], s.arg) for s in program.stores if s.level == ELEMENT]
+    wanted += [(ready[name], name) for s in program.scatters for name in (s.arg, *s.places)]
     wanted += [(ready[m], m) for m in (program.moments_of,) if m]
     count = 1 + max((number for number, _ in wanted), default=0)
     closures: list[set[str]] = []
@@ -110,4 +111,4 @@ def _schedule(program: Program, keep: bool) -> Schedule:
             )
         )
     before = tuple(s for s in program.steps if not isinstance(s, Reduce) and s.level == ROW and ready[s.name] == 0)
-    return Schedule(tuple(x for x in program.loads if x.level == ROW), before, tuple(passes))
+    return Passes(tuple(x for x in program.loads if x.level == ROW), before, tuple(passes))

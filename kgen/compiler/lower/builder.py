@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Sequence
@@ -19,7 +20,8 @@ from kgen.compiler.loops.indices import Axes, Size, symbols_of
 from kgen.compiler.loops.program import Contraction, Map, Program, Slide
 from kgen.compiler.operators.op import Index, Kind
 from kgen.compiler.operators.pointwise import map_expression
-from kgen.compiler.operators.reductions import COMBINES, OF_ONE
+from kgen.compiler.operators.reductions import COMBINES, LOWEST, OF_FEW, OF_ONE, of_few
+from kgen.compiler.operators.scatters import Scattered
 from kgen.compiler.operators.table import OPS
 
 MOST_STEPS = 512  # values of one kernel; no registers hold more
@@ -85,6 +87,33 @@ class _Lowering:
 
 
 @dataclass
+class _LoweringOfFew(_Lowering):
+    """The means of lowering a reduction of few elements, which are values beside each other: it makes maps alone."""
+
+    def reduce(self, kind: str, *values: Deferred) -> Deferred | tuple[Deferred, ...]:
+        def part(number: int) -> Deferred:
+            return lambda index: self._found(kind, values, index)[number]
+
+        parts = tuple(part(number) for number in range(len(COMBINES[kind])))
+        return parts if len(parts) > 1 else parts[0]
+
+    def _found(self, kind: str, values: Sequence[Deferred], index: Index) -> tuple[str, ...]:
+        """The results, from the first element on."""
+        builder, found = self.builder, ()
+        for at in itertools.product(*(range(int(self.sizes[d])) for d in self.dims)):
+            places = dict(zip(self.dims, at))
+            one = tuple(value(tuple(builder.axes.constant(places[d]) if d in places else i for d, i in enumerate(index))) for value in values)
+            dtypes = ["int64" if part == "at" else "float32" for part in COMBINES[kind]]
+            if not found:
+                lowest = builder.number(f"{self.node.name}_lowest", LOWEST, "float32")
+                found = (builder.map(f"{self.node.name}_max", OF_FEW[kind][0], [lowest, *one]),) if kind == "max_finite" else one
+            else:
+                merged = zip(COMBINES[kind], OF_FEW[kind], dtypes)
+                found = tuple(builder.map(f"{self.node.name}_{part}", how, [*found, *one], dtype) for part, how, dtype in merged)
+        return found
+
+
+@dataclass
 class ProgramBuilder:
     """Asks for values at indices, and keeps each as one step."""
 
@@ -102,6 +131,8 @@ class ProgramBuilder:
     part: str = ""  # the view that takes a part of the tensor which is loaded next
     contraction: Contraction | None = None
     contraction_index: Index = ()
+    scatters: list[Scattered] = field(default_factory=list)
+    apart: frozenset[sympy.Symbol] = frozenset()  # axes along which reductions of few elements are read
     last: sympy.Expr = sympy.Integer(0)  # the index of the last dimension of a contraction, or of the value that moments are of
 
     # Values
@@ -230,7 +261,11 @@ class ProgramBuilder:
         if len(node.type.shape) != rank:  # reduced dimensions are dropped: they stand as 0
             rest = iter(index)
             index = tuple(sympy.Integer(0) if d in dims else next(rest) for d in range(rank))
-        ctx = _Lowering(self, node, dims, source.sizes(), self.two_passes)
+        if of_few(node):
+            self.apart |= frozenset().union(*(symbols_of(index[d]) for d in dims))
+            ctx = _LoweringOfFew(self, node, dims, source.sizes(), True)
+        else:
+            ctx = _Lowering(self, node, dims, source.sizes(), self.two_passes)
 
         def operand(name: Operand) -> Deferred:
             return lambda at: self.value(name, self.broadcast(name, source, at))

@@ -126,6 +126,17 @@ def overwritten(call: Captured) -> dict[str, Any] | None:
     return {"dim": dim, "start": 0 if whole else min(start + sizes[dim] if start < 0 else start, sizes[dim]), "step": step, "selected": selected}
 
 
+def shuffled(call: Captured) -> dict[str, Any] | None:
+    """How many pixels of each dimension stand for one of the other image."""
+    (factor,) = (value for name, value in call.arguments.items() if name.endswith("scale_factor"))
+    return {"factor": factor} if not any(call.types[call.arguments["self"].name].multiples[-3:]) else None
+
+
+def grouped(call: Captured) -> dict[str, Any] | None:
+    """The groups of channels that are dealt out in turn."""
+    return {"groups": call.arguments["groups"]} if _fixed(call, "self", 1) else None
+
+
 def _is_index(dtype: str) -> bool:
     return dtype in ("int64", "int32")
 
@@ -198,6 +209,28 @@ def repeat(builder: Builder, node: Node, index: Index) -> str:
     new = len(index) - len(own)
     sizes = zip(index[new:], node.type.sizes()[new:], own)
     return builder.value(node.inputs[0], tuple(i if size == all_ else builder.axes.modulo(i, size) for i, all_, size in sizes))
+
+
+def pixel_shuffle(builder: Builder, node: Node, index: Index) -> str:
+    """Channels as pixels: ``y[c, h, w]`` is ``x[c * f * f + h % f * f + w % f, h // f, w // f]``."""
+    factor, axes, (*front, channel, row, col) = node["factor"], builder.axes, index
+    place = channel * factor**2 + axes.modulo(row, factor) * factor + axes.modulo(col, factor)
+    return builder.value(node.inputs[0], (*front, place, axes.divide(row, factor), axes.divide(col, factor)))
+
+
+def pixel_unshuffle(builder: Builder, node: Node, index: Index) -> str:
+    """Pixels as channels, the inverse of :func:`pixel_shuffle`."""
+    factor, axes, (*front, channel, row, col) = node["factor"], builder.axes, index
+    within = axes.modulo(channel, factor**2)
+    place = row * factor + axes.divide(within, factor), col * factor + axes.modulo(within, factor)
+    return builder.value(node.inputs[0], (*front, axes.divide(channel, factor**2), *place))
+
+
+def channel_shuffle(builder: Builder, node: Node, index: Index) -> str:
+    """The channels of each group in turn."""
+    groups, axes, (batch, channel, *rest) = node["groups"], builder.axes, index
+    place = axes.modulo(channel, groups) * (node.type.shape[1] // groups) + axes.divide(channel, groups)
+    return builder.value(node.inputs[0], (batch, place, *rest))
 
 
 def gather(builder: Builder, node: Node, index: Index) -> str:

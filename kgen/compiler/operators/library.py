@@ -18,13 +18,16 @@ class LibraryOperator:
     """An operator by its ATen name, or a convolution with channels last.
 
     The result of a ``view`` is another view of its operand's memory, or one of several results. ``sums`` counts the operations
-    of a contraction. ``unnamed`` is bookkeeping or a view: it is run, and left out of a plan's name.
+    of a contraction. ``unnamed`` is bookkeeping or a view: it is run, and left out of a plan's name. A ``part`` may stand
+    beside kernels in a decomposition. A ``layer`` runs several kernels, with the values of its parts between them.
     """
 
     name: str
     view: bool = False
     sums: Contraction | None = None
     unnamed: bool = False
+    part: bool = False
+    layer: bool = False
 
 
 _VIEWS = (
@@ -50,7 +53,11 @@ LIBRARY = {
         *(LibraryOperator(f"aten.{name}.default", sums=PRODUCT_OF_SECOND) for name in ("addmm", "addmv", "baddbmm")),
         LibraryOperator("aten.addbmm.default", sums=Contraction(MATMUL, contractions.sum_of_products)),
         LibraryOperator("aten.einsum.default", sums=Contraction(MATMUL, contractions.einsum)),
-        LibraryOperator("aten.scaled_dot_product_attention.default", sums=Contraction(MATMUL, contractions.attention)),
+        LibraryOperator("aten.scaled_dot_product_attention.default", sums=Contraction(MATMUL, contractions.attention), part=True),
+        *(
+            LibraryOperator(f"aten.{name}.default", sums=Contraction(MATMUL, contractions.fused_attention), layer=True)
+            for name in ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
+        ),
         *(LibraryOperator(target, sums=TRANSPOSED if "conv_transpose" in op else CONVOLVED) for op, targets in TARGETS.items() for target in targets),
         *(LibraryOperator(f"conv{rank}d{CHANNELS_LAST}", sums=CONVOLVED) for rank in (2, 3)),
         *(LibraryOperator(f"conv_transpose{rank}d{CHANNELS_LAST}", sums=TRANSPOSED) for rank in (2, 3)),
@@ -63,3 +70,6 @@ LIBRARY = {
         ),
     )
 }  # fmt: skip
+
+#: Those that may stand beside kernels in a decomposition.
+LIBRARY_PARTS = frozenset(name for name, of in LIBRARY.items() if of.part)

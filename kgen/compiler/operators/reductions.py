@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any, Callable
 
 from kgen.compiler.graph.graph import Node
-from kgen.compiler.loops.expr import SELF, Expr, const, x, y, z
-from kgen.compiler.loops.functions import expbelow, finite_max, log, log_sum, softmax_factor, sqrt
+from kgen.compiler.loops.expr import SELF, Expr, both, const, differ, either, equal, w, where, x, y, z
+from kgen.compiler.loops.functions import expbelow, finite_max, log, log_sum, nan_max, nan_min, softmax_factor, sqrt
 from kgen.compiler.operators import windows
 from kgen.compiler.operators.op import Captured, Kind, Lowering, entry
 
@@ -33,7 +33,26 @@ OF_ONE = {
 }
 
 
+#: How a kind takes in a further element: expressions of its results so far, then of the element's. Kinds that are made of others have none.
+OF_FEW: dict[str, tuple[Expr, ...]] = {
+    "sum": (x + y,),
+    "product": (x * y,),
+    "max": (nan_max(x, y),),
+    "min": (nan_min(x, y),),
+    "max_finite": (where(y > x, y, x),),
+    "argmax": (where(either(z > x, both(differ(z, z), equal(x, x))), z, x), where(either(z > x, both(differ(z, z), equal(x, x))), w, y)),
+    "argmin": (where(either(z < x, both(differ(z, z), equal(x, x))), z, x), where(either(z < x, both(differ(z, z), equal(x, x))), w, y)),
+}
+
+LOWEST = -3.4028234663852886e38  #: of float32, where maxima of finite numbers start
+MOST_FEW = 16  # elements that one thread reduces by itself, as values beside each other
+
 # Reductions: each lowers itself into maps over elements, reductions along the row, and maps over rows.
+
+
+def of_few(node: Node) -> bool:
+    """Whether a rewrite leaves the reduction to one thread, as maps of its elements."""
+    return ("of_few", True) in node.attrs
 
 
 def _stable_sum(b: Lowering, v: Any) -> tuple[Any, Any, Any]:
@@ -151,6 +170,11 @@ def no_dtype(call: Captured) -> bool:
     return call.arguments.get("dtype") is None
 
 
+def keeps_dtype(call: Captured) -> bool:
+    """Accept calls whose result has the dtype of the operand."""
+    return call.type is not None and call.type.dtype == call.types[call.arguments["self"].name].dtype
+
+
 def _affine_in_order(call: Captured) -> bool:
     """A bias without a weight would be taken for the weight."""
     return call.arguments.get("bias") is None or call.arguments.get("weight") is not None
@@ -176,7 +200,7 @@ REDUCTIONS = (
     _reduction("softmax_max", "", lower=lambda b, node, v: _stable_sum(b, v)[0], aten="amax.default"),
     _reduction("softmax_sum", "", lower=lambda b, node, v: _stable_sum(b, v)[1], aten="sum.dim_IntList"),
     _reduction("norm", "linalg_vector_norm.default", lower=_reduce("sum", sqrt(x), x * x),
-         accept=lambda c: c.arguments.get("ord", 2) == 2 and no_dtype(c)),
+         accept=lambda c: c.arguments.get("ord", 2) == 2 and keeps_dtype(c)),
     _reduction("layer_norm", "layer_norm.default", lower=_layer_norm, read=_normalized, operands="input weight bias",
          accept=_affine_in_order, flops=8, block_a_row=True),
     _reduction("rms_norm", "rms_norm.default", lower=_rms_norm, read=_normalized, operands="input weight", flops=6, block_a_row=True),

@@ -13,11 +13,11 @@ from kgen.compiler.graph import convolutions
 from kgen.compiler.graph.contractions import CONVOLVED, PRODUCT, TRANSPOSED
 from kgen.compiler.graph.dtypes import DTYPES, is_float
 from kgen.compiler.graph.graph import Node, Operand, Ref, refs
-from kgen.compiler.graph.library_call import LibraryCall, Literal, Value, functional, with_operands
-from kgen.compiler.operators import gathers, scans, views, windows
+from kgen.compiler.graph.library_call import DEVICE, LibraryCall, Literal, Value, functional, with_operands
+from kgen.compiler.operators import gathers, sampling, scans, scatters, views, windows
 from kgen.compiler.operators.op import Captured, Kind, Op, entry
 from kgen.compiler.operators.pointwise import MORE_POINTWISE, POINTWISE
-from kgen.compiler.operators.reductions import REDUCTIONS, no_dtype
+from kgen.compiler.operators.reductions import REDUCTIONS, keeps_dtype, no_dtype
 
 def _permuted(call: Captured) -> dict[str, Any] | None:
     """The operand's dimension that each dimension of the result is."""
@@ -119,12 +119,31 @@ INDEXED = (
     _indexed("embedding", "embedding.default", "weight indices", lower=gathers.embed, read=gathers.embedded, gathers=True),
     _indexed("index", "index.Tensor", "self indices", lower=gathers.index_tensor, read=gathers.indexed, gathers=True),
     _indexed("overwrite", "slice_scatter.default select_scatter.default", "self src", lower=gathers.overwrite, read=gathers.overwritten),
+    _indexed("pixel_shuffle", "pixel_shuffle.default", "self", lower=gathers.pixel_shuffle, read=gathers.shuffled),
+    _indexed("pixel_unshuffle", "pixel_unshuffle.default", "self", lower=gathers.pixel_unshuffle, read=gathers.shuffled),
+    _indexed("channel_shuffle", "channel_shuffle.default", "self", lower=gathers.channel_shuffle, read=gathers.grouped),
+    _indexed("resize_bicubic", "upsample_bicubic2d.vec", "input", lower=sampling.resize, read=sampling.resized),
+    _indexed("grid_sample", "grid_sampler.default", "input grid", lower=sampling.grid_sample, read=sampling.sampled, gathers=True),
     _constant("full", "full.default fill.Scalar fill.Tensor full_like.default zeros.default zeros_like.default ones.default ones_like.default "
               "scalar_tensor.default new_zeros.default new_ones.default new_full.default empty_permuted.default", lower=gathers.fill, read=gathers.filled, library=gathers.full_call),
     _constant("arange", "arange.default arange.start arange.start_step", lower=gathers.count, read=gathers.counted),
     _constant("linspace", "linspace.default", lower=gathers.space, read=gathers.evenly_spaced),
     _constant("eye", "eye.default eye.m", lower=gathers.identity_matrix),
 )  # fmt: skip
+
+
+_scatter = partial(entry, Kind.SCATTER, lower=scatters.scatter, read=scatters.along)
+SCATTERS = (
+    _scatter("index_add", "index_add.default", "self index source"),
+    _scatter("index_reduce", "index_reduce.default", "self index source"),
+    _scatter("index_copy", "index_copy.default", "self index source"),
+    _scatter("index_fill", "index_fill.int_Scalar", "self index value"),
+    _scatter("scatter", "scatter.src", "self index src"),
+    _scatter("scatter_value", "scatter.value", "self index value", label="scatter"),
+    _scatter("scatter_add", "scatter_add.default", "self index src"),
+    _scatter("scatter_reduce", "scatter_reduce.two", "self index src"),
+    _scatter("index_put", "index_put.default", "self indices values", read=scatters.at_indices),
+)
 
 
 def _given(call: Captured, *roles: str) -> tuple[str, ...]:
@@ -152,10 +171,9 @@ def _group_norm(call: Captured) -> dict[str, Any] | None:
     return found if isinstance(groups, int) and call.type and len(call.type.shape) > 1 else None
 
 
-def _keeps_order(call: Captured) -> bool:
-    """Accept copies whose elements lie in the order of their dimensions."""
-    form = call.arguments.get("memory_format")
-    return form is None or getattr(form, "text", "") in ("torch.contiguous_format", "torch.preserve_format")
+def _keeps_values(call: Captured) -> bool:
+    """Accept moves to another order in memory alone."""
+    return keeps_dtype(call) and call.arguments.get("memory_format") is not None and call.arguments.get("device") in (None, DEVICE)
 
 
 _contraction, _identity = partial(entry, Kind.CONTRACTION), partial(entry, Kind.IDENTITY)
@@ -176,13 +194,15 @@ OTHERS = (
     _identity("identity", "alias.default detach.default detach_.default lift_fresh_copy.default"),
     _identity("dropout", "dropout.default feature_dropout.default alpha_dropout.default", "input",
               accept=lambda c: not c.arguments["train"] or c.arguments["p"] == 0.0),
-    _identity("clone", "clone.default", accept=_keeps_order),
-    _identity("contiguous", "contiguous.default", accept=_keeps_order),
+    # In whatever order the elements lie: what forward returns has its own order in memory.
+    _identity("clone", "clone.default"),
+    _identity("contiguous", "contiguous.default"),
+    _identity("to_format", "to.dtype_layout _to_copy.default", accept=_keeps_values),
     entry(Kind.MOMENTS, "batch_moments", "", label="moments", aten="var_mean.correction"),
 )  # fmt: skip
 
 #: Every operator that kgen knows, by name.
-OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE, *REDUCTIONS, *VIEWS, *INDEXED, *WINDOWS, *SCANS, *OTHERS)}
+OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE, *REDUCTIONS, *VIEWS, *INDEXED, *WINDOWS, *SCANS, *SCATTERS, *OTHERS)}
 
 
 
@@ -209,7 +229,7 @@ def recognise(call: Captured) -> Node:
 
 
 #: Kinds whose entries compute with values of any dtype; others, but for identities, compute with floats.
-_ANY_DTYPE = {Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.VIEW}
+_ANY_DTYPE = {Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.VIEW, Kind.SCATTER}
 
 
 def _takes_dtypes(op: Op, call: Captured) -> bool:

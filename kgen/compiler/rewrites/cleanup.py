@@ -85,7 +85,7 @@ def drop_identity(graph: OpGraph) -> OpGraph:
 
 
 #: Operators whose results may have memory of their own.
-_COPIES = ("clone", "cast", "contiguous")
+_COPIES = ("clone", "cast", "contiguous", "to_format")
 
 
 def _memory(graph: OpGraph, value: str) -> str:

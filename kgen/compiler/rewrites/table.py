@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import OpGraph
-from kgen.compiler.rewrites import affine, cleanup, convolution, linear, norms, views
+from kgen.compiler.rewrites import affine, attention, cleanup, constants, convolution, few, linear, norms, prepared, scatters, views
 from kgen.compiler.rewrites.rewrite import Place, Rewrite, Stage, pipelines
 
 #: Every rewrite by its name, in order. Behind :func:`cleanup.decompose`, which every graph has a variant of.
@@ -19,7 +19,9 @@ REWRITES: dict[str, Rewrite] = {
     of.name: of
     for of in (
         Rewrite(cleanup.drop_identity, Stage.ALWAYS, shown=False),
+        Rewrite(constants.keep_tables, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.bags_to_sums, Stage.ALWAYS, shown=False),
+        Rewrite(scatters.scatter_to_sum, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.fold_casts, Stage.ALWAYS),
         Rewrite(cleanup.matmul_to_linear, Stage.ALWAYS, shown=False),
         Rewrite(views.permute_behind, Stage.ALWAYS, shown=False),
@@ -27,6 +29,7 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(views.views_in_one, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.stack_to_maps, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.softplus_to_mish, Stage.ALWAYS, shown=False),
+        Rewrite(prepared.prepare_weights, Stage.FOLD, level=1),
         Rewrite(cleanup.merge_scalar_factors, Stage.FOLD, level=2),
         Rewrite(convolution.mean_into_convolution, Stage.FOLD, level=3, float32_only=True),
         Rewrite(convolution.average_into_convolution, Stage.FOLD, level=3, float32_only=True),
@@ -42,7 +45,9 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(linear.product_to_sum, Stage.OPTION, group="small products"),
         Rewrite(linear.diagonal_to_scale, Stage.OPTION, group="small products", float32_only=True),
         Rewrite(linear.pool_to_reduction, Stage.OPTION),
+        Rewrite(attention.attention_apart, Stage.OPTION, float32_only=True),
         Rewrite(norms.split_norms, Stage.OPTION, shown=False),
+        Rewrite(few.reduce_few_by_threads, Stage.OPTION),
         Rewrite(convolution.extreme_into_pool, Stage.OPTION),
         Rewrite(norms.reduce_images_first, Stage.OPTION, place=Place.AROUND, shown=False),
         Rewrite(norms.reduce_groups_first, Stage.OPTION, place=Place.IN_FRONT, shown=False),
@@ -76,11 +81,12 @@ class Variant:
 def variants(graph: OpGraph, whole: frozenset[str] = frozenset(), *, channels_last: bool = False) -> tuple[Variant, ...]:
     """The graphs that the pipelines come to, each once, with the rewrites that took part in it.
 
-    Pipelines begin with the graph as it is, and with its decomposition but for the nodes in ``whole``; that comes last.
+    Pipelines begin with the graph as it is, and with its decomposition but for attention and the nodes in ``whole``; that
+    comes last.
     ``channels_last`` says whether schedules run along the channels of images that have them side by side.
     """
     found: list[Variant] = []
-    decomposed = cleanup.decompose(graph, whole)
+    decomposed = cleanup.decompose(graph, whole | attention.of_attention(graph))
     half = any(v.type is not None and is_narrow(v.type.dtype) for v in (*graph.inputs, *graph.weights, *graph.nodes))
     every = tuple(pipelines(tuple(REWRITES.values()), half=half, layouts=channels_last))
     for start, pipeline in itertools.product(dict.fromkeys((graph, decomposed)), every):

@@ -40,7 +40,7 @@ _POISON_BLOCKS = 3  # of the output's size
 _FENCED_BYTES = 1 << 27  # bytes of outputs; behind what calls with more allocate, there is no fence
 _LARGE_BYTES = 1 << 30  # bytes of an output; of a larger one, one block is poisoned
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
-_PERTURB, _PERTURB_BYTE = -6, 0x80  # of mallopt: fill what is allocated with the byte's complement; 0 turns that off
+PERTURB, PERTURB_BYTE = -6, 0x80  # of mallopt: fill what is allocated with the byte's complement; 0 turns that off
 _COMPILE_MODES = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs"}
 _LONG_NS = 200_000_000  # of a call; the time of a longer one is known from fewer of them
 _GHZ = 2.0  # upper bound of the clock that torch.cuda._sleep counts, for turning nanoseconds into cycles
@@ -138,7 +138,7 @@ class Subject:
             make = load(Problem(**request["problem"])).model
             set_flags(self.accuracy, self.flags)  # the problem's file may have set others
         else:
-            _use_built(request["libraries"])
+            use_built(request["libraries"])
             make = _candidate(request["path"], init, request["dtype"])
         self.model = construct(make, self.device, request["construction"])
         if not isinstance(self.model, torch.nn.Module):
@@ -327,7 +327,7 @@ class Subject:
         """Prepare for timed calls: map the pool of inputs, and measure how long calls and launches take."""
         self.second, self.frees = None, request["frees"]
         if not self.cuda:
-            sandbox.tune_allocations(_PERTURB, 0)
+            sandbox.tune_allocations(PERTURB, 0)
         arena = Arena.open(fds[0], request["pool_bytes"], self.place)
         self.pool = arena.read(request["pool"], self.device)
         self._wake()
@@ -495,7 +495,7 @@ def _candidate(path: str, init: list[Any], dtype: str | None) -> Callable[[], An
     return lambda: module.ModelNew(*init).to(getattr(torch, dtype))
 
 
-def _use_built(libraries: Mapping[str, str]) -> None:
+def use_built(libraries: Mapping[str, str]) -> None:
     """Have ``load_inline`` load the libraries that the builder made, by the content of their extensions. They were
     checked against source, flags and compilers; torch's own way runs compilers and ninja to find that out (0.1 s)."""
     if not libraries:
@@ -550,7 +550,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     torch.set_num_threads(options["threads"])  # starts threads, which inherit the limits
     set_flags(options["accuracy"], options["flags"])
     if options["kind"] == "candidate" and not subject.cuda:
-        sandbox.tune_allocations(_PERTURB, _PERTURB_BYTE)
+        sandbox.tune_allocations(PERTURB, PERTURB_BYTE)
     if options.get("compiles"):
         importlib.import_module(COMPILER)
     subject.begin(channel, options)

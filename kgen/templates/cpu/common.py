@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
-import re
-from typing import Mapping, Sequence
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Mapping, Sequence
 
-from kgen.codegen.arguments import output_axis
+from kgen.codegen.arguments import InPlace, output_axis
 from kgen.codegen.c_printer import load_statement, one_pass, store_statement, store_value
-from kgen.codegen.space import Axis, Constraint
-from kgen.codegen.template import Task
+from kgen.codegen.space import Axis, Constraint, alike
+from kgen.codegen.template import Schedule, Task, parameter
 from kgen.compiler.graph.dtypes import loaded, value_type
-from kgen.compiler.loops.passes import schedule
-from kgen.compiler.loops.program import Load, Program, Store
+from kgen.compiler.loops.passes import Passes, passes_of
+from kgen.compiler.loops.program import Load, Map, Program, Store, by_col
 from kgen.devices.hardware import Hardware
 from kgen.templates.cpu.target import vector_axis
 
 MOST_KEPT_BYTES = 256 << 10  # bytes of kept rows on a thread's stack
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vectorised(Schedule):
+    """A schedule for a CPU, whose vectors have a width that the compiler prefers."""
+
+    vector_bits: int = parameter("width of the vectors that the compiler prefers", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduction(Vectorised, InPlace):
+    """A schedule of reductions: parts of the columns, one pass or two, rows kept or read again, the place of results."""
+
+    parts: int = parameter("parts of the columns that threads share", 1)
+    softmax: str = parameter("one pass with a running maximum, or two", "online")
+    moments: str = parameter("one pass with moments that are merged, or two", "online")
+    row: str = parameter("whether rows are kept in a buffer or read again", "reread")
+
+    @cached_property
+    def program(self) -> Program:
+        return self.task.program("two_pass" in (self.softmax, self.moments))
+
+    @property
+    def keeps(self) -> bool:
+        return self.row == "buffer"
+
+    @cached_property
+    def passes(self) -> Passes:
+        return passes_of(self.program, keep=self.keeps)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of a kept row."""
+        return 4 * self.passes.kept * self.program.cols if self.keeps else 0
 
 
 _ROWS_AT_ONCE = {512: 14, 256: 6, 128: 6}  # by vector bits: two vectors of sums for each row leave registers for operands
@@ -27,13 +63,8 @@ def panel(hardware: Hardware) -> tuple[int, int]:
     return bits // 16, _ROWS_AT_ONCE[bits]
 
 
-def tile_in_row(cols: int, least: int) -> Constraint:
-    """Tiles of more than a row are alike, so the smallest of them stands for all; ``least`` is always allowed."""
-    return Constraint(
-        "tile_in_row",
-        f"a tile this large holds a whole row of {cols} twice: a smaller one does the same",
-        lambda p: int(p["tile"]) < 2 * cols or int(p["tile"]) == least,
-    )
+def tile_in_row(cols: int, least: int) -> Constraint[Any]:
+    return alike("tile_in_row", "tile", cols, least, f"a tile this large holds a whole row of {cols} twice: a smaller one does the same")
 
 
 #: How the results of a later part of a row, ``{0o}``, ... are merged into those of the parts before it.
@@ -56,8 +87,7 @@ def merges(program: Program) -> bool:
 
 def merged(kind: str, results: Sequence[str], others: Sequence[str]) -> str:
     """The statement that merges what a later part found."""
-    text = re.sub(r"\{(\d)o\}", lambda m: others[int(m[1])], _MERGES[kind])
-    return text.format(*results)
+    return _MERGES[kind].format(*results, **{f"{number}o": other for number, other in enumerate(others)})
 
 
 def reduction_axes(task: Task, parts: tuple[int, ...]) -> list[Axis]:
@@ -65,26 +95,21 @@ def reduction_axes(task: Task, parts: tuple[int, ...]) -> list[Axis]:
 
     ``parts`` are the numbers of parts that may share a row; none where nothing is split.
     """
-    online = task.plan.program(task.kernel)
+    online = task.program()
     several, splits = one_pass(online), bool(parts) and merges(online)
     axes = [Axis("parts", parts)] if splits else []
     if several:
         axes.append(Axis(several, ("online",) if splits else ("two_pass", "online")))
-    if len(schedule(online, keep=True).passes) > 1:
+    if len(passes_of(online, keep=True).passes) > 1:
         axes.append(Axis("row", ("buffer", "reread") if isinstance(online.col_size, int) else ("reread",)))
     return [*axes, *vector_axis(task.hardware), *output_axis(task)]
 
 
-def kept_bytes(task: Task, rows: str = "") -> Constraint:
-    """Kept rows fit a thread's stack: one row, or as many as the axis ``rows`` says."""
-    online = task.plan.program(task.kernel)
-    several = one_pass(online)
-    kept = {how: schedule(task.plan.program(task.kernel, two_passes=how == "two_pass"), keep=True).kept for how in ("online", "two_pass")}
-    return Constraint(
-        "kept_bytes",
+def kept_bytes(*rows: str) -> Constraint[Any]:
+    """Kept rows fit a thread's stack: one row, or as many as the parameters ``rows`` say."""
+    return Constraint("kept_bytes", ("row", "softmax", "moments", *rows),
         f"more than {MOST_KEPT_BYTES >> 10} KB of kept rows on a thread's stack",
-        lambda p: p.get("row") != "buffer" or kept[p.get(several, "online")] * online.cols * int(p.get(rows, 1)) * 4 <= MOST_KEPT_BYTES,
-    )
+        lambda s: s.kept_bytes * math.prod(getattr(s, name) for name in rows) <= MOST_KEPT_BYTES)
 
 
 def load_statements(loads: Sequence[Load], read_from: Mapping[str, str], ahead: bool = False) -> list[str]:
@@ -105,10 +130,10 @@ def stored(store: Store, target: str, ahead: bool) -> str:
     return f"{target}[{store.access.index('row', 'begin', ahead='at')}] = {store_value(store)};" if ahead else store_statement(store, target)
 
 
-def with_column(body: list[str], program: Program) -> list[str]:
-    """A body of elements ahead of ``begin``, with the column's own number where a statement takes it."""
-    integer = "long long" if program.wide else "int"
-    return [f"const {integer} col = begin + at;", *body] if any(re.search(r"\bcol\b", line) for line in body) else body
+def column_ahead(steps: Sequence[Load | Map], program: Program, numbered: bool = False) -> list[str]:
+    """The statement that finds the number of a column ahead of ``begin``: where one of the steps, or a ``numbered`` buffer, takes it."""
+    counted = (x for x in steps if isinstance(x, Load) and (x.access.mask or x.args))  # the others count from `begin`
+    return [f"const {'long long' if program.wide else 'int'} col = begin + at;"] if numbered or by_col(counted) else []
 
 
 def line(program: Program) -> int:

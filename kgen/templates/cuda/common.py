@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Collection, Sequence
 
 from kgen.codegen.arguments import batch_moments, written
 from kgen.codegen.c_printer import fill, load_statement, store_statement, store_value
 from kgen.codegen.space import Axis, Constraint
-from kgen.codegen.template import Argument, Task
+from kgen.codegen.template import Argument, Schedule, Task, parameter
 from kgen.compiler.graph.dtypes import DTYPES, loaded, stored, value_type
 from kgen.compiler.loops.indices import Size
 from kgen.compiler.loops.program import Load, Program, Store
@@ -17,11 +18,19 @@ from kgen.devices.hardware import Hardware
 BYTES_A_US = 32e3  # bytes a microsecond and multiprocessor; H200; benchmarks/results/fused_tails.md
 
 
-def launch_axis(task: Task) -> list[Axis]:
-    """When the kernel is launched: while the one before it ends, waiting for it before it reads, or after it.
+@dataclass(frozen=True, kw_only=True)
+class Launched(Schedule):
+    """A schedule whose kernel is launched while the one before it ends, waiting for it before it reads, or after it."""
 
-    A plan of one kernel has no other before it.
-    """
+    launch: str = parameter("whether the kernel is launched while the one before it ends", "plain")
+
+    @property
+    def early(self) -> bool:
+        return self.launch == "early"
+
+
+def launch_axis(task: Task) -> list[Axis]:
+    """When the kernel is launched. A plan of one kernel has no other before it."""
     if sm(task.hardware) < 90:
         return []
     return [Axis("launch", ("plain",) if len(task.plan.steps) == 1 else ("early", "plain"))]
@@ -52,14 +61,11 @@ def read_once(task: Task, loads: Sequence[Load]) -> frozenset[str]:
     return frozenset(x.name for x in large if x.tensor not in later)
 
 
-def vector_width(cols: Size) -> Constraint:
+def vector_width(cols: Size) -> Constraint[Any]:
     """Rows begin and end at multiples of a vector, in every batch: loads would not be aligned, or reach beyond the row."""
     divided = cols if isinstance(cols, int) else cols.multiple
-    return Constraint(
-        "vector_width",
-        f"a row of {cols} does not divide into vectors of that width",
-        lambda p: divided % int(p["vec"]) == 0,
-    )
+    reason = f"a row of {cols} does not divide into vectors of that width"
+    return Constraint("vector_width", ("vec",), reason, lambda s: divided % s.vec == 0)
 
 
 def vector_axis(program: Program, floats: tuple[int, ...] = (4, 2, 1)) -> Axis:
@@ -87,6 +93,14 @@ def load_statements(
         else:
             inner.append(load_statement(load, read_from, "row", "(col + j)"))
     return outer, inner
+
+
+def one_by_one(access: Load | Store, vec: int) -> bool:
+    """Whether elements of a vector are loaded or stored each by itself, in the loop over them."""
+    mode = access.access.mode(vec)
+    if isinstance(access, Store):
+        return vec == 1 or mode != "vector"
+    return vec == 1 or mode == "gather" or (mode == "vector" and not access.tensor)
 
 
 def load_vector(load: Load, vec: int, read_from: dict[str, str], once: bool) -> str:

@@ -14,6 +14,7 @@ from collections import deque
 from typing import Sequence
 
 from kgen.tuning.search.additive import Additive
+from kgen.tuning.search.assembled import Assembled
 from kgen.tuning.search.coordinate import Coordinate
 from kgen.tuning.search.exhaustive import Exhaustive
 from kgen.tuning.search.points import Choice, KernelSpace, Option, Point, distinct_kernels
@@ -21,10 +22,13 @@ from kgen.tuning.search.strategy import Strategy
 from kgen.tuning.search.tpe import Tpe
 from kgen.tuning.search.uniform import Random
 
-__all__ = ["STRATEGIES", "Choice", "KernelSpace", "Option", "Point", "Search", "Strategy", "chosen", "distinct_kernels"]
+__all__ = ["STRATEGIES", "TASKS", "Choice", "KernelSpace", "Option", "Point", "Search", "Strategy", "chosen", "distinct_kernels"]
 
 #: Every strategy by its name.
-STRATEGIES: dict[str, type[Strategy]] = {strategy.name: strategy for strategy in (Exhaustive, Random, Coordinate, Additive, Tpe)}
+STRATEGIES: dict[str, type[Strategy]] = {strategy.name: strategy for strategy in (Exhaustive, Random, Coordinate, Additive, Tpe, Assembled)}
+
+#: The strategy of networks: their kernels are tuned as tasks first.
+TASKS = Assembled.name
 
 #: The strategy that needs fewest evaluations; measured in ``benchmarks/results/search_strategies.md``.
 _LEARNING = Additive
@@ -46,6 +50,7 @@ class Search:
         self._strategy, self._ahead = strategy, ahead
         self._open: deque[Point] = deque()  # asked for; the strategy is not told yet
         self._answers: dict[Point, float | None] = {}
+        self._refused: set[Point] = set()
         self._dry = False  # the strategy needs answers first
 
     def ask(self) -> Point | None:
@@ -60,9 +65,15 @@ class Search:
         self._open.append(point)
         return point
 
-    def tell(self, point: Point, ms: float | None) -> None:
-        """The answer of a point: milliseconds, or ``None`` where it failed."""
+    def tell(self, point: Point, ms: float | None, *, refused: bool = False) -> None:
+        """The answer of a point: milliseconds, or ``None`` where it failed; ``refused`` because it errs too much."""
         self._answers[point] = ms
+        if refused:
+            self._refused.add(point)
+
+    def tell_known(self, point: Point, ms: float | None) -> None:
+        """The answer of a point that another strategy asked for."""
+        self._strategy.tell(point, ms)
 
     def _told(self) -> bool:
         """Tell the strategy the answer of the oldest point; returns whether there was one."""
@@ -70,4 +81,6 @@ class Search:
             return False
         point = self._open.popleft()
         self._strategy.tell(point, self._answers.pop(point))
+        if point in self._refused:
+            self._strategy.refuse(point)
         return True

@@ -60,6 +60,9 @@ class Strategy(ABC):
         self.told[point] = FAILED if ms is None else ms
         self._learn(point, self.told[point])
 
+    def refuse(self, point: Point) -> None:
+        """A point that failed was refused because it errs too much; called after its answer."""
+
     @abstractmethod
     def _next(self) -> Point | None:
         """A new point, after the first points were asked for."""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.codegen.c_printer import pointer, row_loads, statement, store_statement
+from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
+from kgen.codegen.c_printer import pointer, row_statements, statement, store_statement
 from kgen.codegen.space import Space
 from kgen.codegen.template import Argument, Rendering, Task, Template
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.devices.roofline import Arithmetic
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
-
-#: The axes of the spaces, and what each means.
-PARAMETERS = {"vector_bits": "width of the vectors that the compiler prefers"}
 
 _MOST_K = 8192  # products of a sum; their panel of 32 columns takes 1 MB of a thread's stack
 _INT_MAX = (1 << 31) - 1
@@ -33,18 +30,18 @@ def takes(program: Program) -> bool:
 
 
 def space(task: Task) -> Space:
-    return Space(tuple(vector_axis(task.hardware)))
+    return Space(partial(common.Vectorised, task), tuple(vector_axis(task.hardware)))
 
 
-def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel)
+def render(schedule: common.Vectorised) -> Rendering:
+    program = schedule.program
     of, window = program.contraction, program.contraction.window
-    width, most = common.panel(task.hardware)
+    width, most = common.panel(schedule.task.hardware)
     at_once = max((n for n in range(most // 2 + 1, most + 1) if window.channels_out % n == 0), default=most)
-    plan = schedule(program, keep=True)
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
     first = tuple(Argument(pointer(name), "in", name) for name in (of.x, of.weight))
-    args = [*first, *(a for a in pointers(task, program, params) if a not in first)]
+    args = [*first, *(a for a in pointers(schedule) if a not in first)]
     starts, inputs, inside, place, outputs, taps, inner = [], [], [], [], 1, 1, 1
     for letter, line in reversed(list(zip("abc", window.lines))):
         at, tap = (f"{of_all}{f' / {behind}' if behind > 1 else ''} % {size}" for of_all, behind, size in (("pixel", outputs, line.out), ("tap", taps, line.kernel)))
@@ -55,8 +52,6 @@ def render(task: Task, params: Params) -> Rendering:
         outputs, taps, inner = outputs * line.out, taps * line.kernel, inner * line.size
     body = common.load_statements(only.loads, sources(args)) + [statement(m, "cpu") for m in only.maps]
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "x": first[0].name,
         "weight": first[1].name,
         "channels_in": window.channels_in,
@@ -75,25 +70,14 @@ def render(task: Task, params: Params) -> Rendering:
         "inside": " && ".join(inside[::-1]),
         "place": " + ".join(place[::-1]),
         "sum": of.name,
-        "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],
+        "row_statements": row_statements(plan, "cpu"),
         "body": body + [store_statement(s, written(s, args)) for s in only.stores],
-        **signature(args),
     }
-    return Rendering(context, tuple(args))
-
-
-def arithmetic(params: Params) -> Arithmetic:
-    return Arithmetic("float32")
+    return rendering(schedule, args, context)
 
 
 TEMPLATE = Template(
-    name="implicit_gemm",
-    device_type="cpu",
-    file="cpu/implicit_gemm/implicit_gemm.cpp.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-    arithmetic=arithmetic,
+    name="implicit_gemm", device_type="cpu", file="cpu/implicit_gemm/implicit_gemm.cpp.j2", takes=takes,
+    schedule=common.Vectorised, space=space, render=render, arithmetic=lambda params: Arithmetic("float32"),
     share=0.5,  # 120 to 140 GFLOP/s on a core where oneDNN reaches 220 to 250 with channels last
-)
+)  # fmt: skip

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.codegen.c_printer import block, describe, kept_values, one_pass, row_loads, statement, store_statement
+from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
+from kgen.codegen.c_printer import block, describe, kept_values, row_statements, statement, store_statement
 from kgen.codegen.space import Axis, Constraint, Space
-from kgen.codegen.template import Argument, Rendering, Task, Template
+from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import value_type
-from kgen.compiler.loops.passes import Pass, schedule
-from kgen.compiler.loops.program import Program, Reduce
+from kgen.compiler.loops.passes import Pass, Passes
+from kgen.compiler.loops.program import Program, Reduce, taken
 from kgen.templates.cpu import common
-
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "tile": "elements that are worked on at a time",
-    "chunk": "rows that a thread takes at once",
-    "parts": "parts of a row that threads share",
-    "moments": "one pass with Chan's moments, or two",
-    "softmax": "one pass with a running maximum, or two",
-    "row": "whether a row is kept on chip or read again",
-    "vector_bits": "width of the vectors that the compiler prefers",
-    "output": "whether the result is written over an operand",
-}
 
 #: Elements of a tile's sum that a lane adds up one after the other. A softmax of 8192 columns behind GELU has 1.06 times
 #: the error of PyTorch's sums with 512, and 1.57 times with 1024, which validation refuses.
@@ -38,6 +26,12 @@ FEW_ROWS = 1024
 SHORT_ROW = 2048  # columns; a thread takes many such rows in turn first, since rows side by side store to one cache line
 
 
+@dataclass(frozen=True, kw_only=True)
+class InnerReduction(common.Reduction):
+    tile: int = parameter("elements that are worked on at a time")
+    chunk: int = parameter("rows that a thread takes at once")
+
+
 def takes(program: Program) -> bool:
     """Programs with reductions along the row, whose columns lie side by side."""
     if not program.reductions or program.contraction or program.moments_of or not program.reduces_floats:
@@ -46,7 +40,7 @@ def takes(program: Program) -> bool:
 
 
 def space(task: Task) -> Space:
-    online = task.plan.program(task.kernel)
+    online = task.program()
     cols, widest, threads = online.cols, max(task.hardware.vector_bits, default=128), task.hardware.threads
     splits = common.merges(online) and online.rows < 64 * threads
     axes = (
@@ -56,67 +50,52 @@ def space(task: Task) -> Space:
     )
     constraints = (
         common.tile_in_row(cols, least=256),
-        common.kept_bytes(task),
-        Constraint(
-            "terms_of_a_lane",
+        common.kept_bytes(),
+        Constraint("terms_of_a_lane", ("tile", "vector_bits"),
             f"sums of over {MOST_TERMS} terms, one after the other in a lane, are less exact than PyTorch's",
-            lambda p: min(int(p["tile"]), cols) * 32 <= MOST_TERMS * int(p.get("vector_bits", widest)),
-        ),
-        Constraint(
-            "chunks_for_all",
-            "chunks so large that some threads get no row",
-            lambda p: int(p["chunk"]) == 1 or int(p["chunk"]) * threads * 2 <= online.rows,
-        ),
-        Constraint(
-            "tiles_for_all",
-            "parts of less than a tile: some threads get no column",
-            lambda p: p.get("parts", 1) == 1 or int(p["parts"]) * int(p["tile"]) <= cols,
-        ),
+            lambda s: min(s.tile, cols) * 32 <= MOST_TERMS * (s.vector_bits or widest)),
+        Constraint("chunks_for_all", ("chunk",), "chunks so large that some threads get no row",
+            lambda s: s.chunk == 1 or s.chunk * threads * 2 <= online.rows),
+        Constraint("tiles_for_all", ("parts", "tile"), "parts of less than a tile: some threads get no column",
+            lambda s: s.parts == 1 or s.parts * s.tile <= cols),
     )
-    return Space(axes, constraints)
+    return Space(partial(InnerReduction, task), axes, constraints)
 
 
-def render(task: Task, params: Params) -> Rendering:
-    several = one_pass(task.plan.program(task.kernel))
-    program = task.plan.program(task.kernel, two_passes=params.get(several) == "two_pass")
-    keep = params.get("row") == "buffer"
-    plan = schedule(program, keep=keep)
-    args = pointers(task, program, params)
-    fixed, parts = isinstance(program.col_size, int), int(params.get("parts", 1))
-    tile = min(int(params["tile"]), program.cols)
+def render(schedule: InnerReduction) -> Rendering:
+    program, plan, args = schedule.program, schedule.passes, pointers(schedule)
+    fixed, parts = isinstance(program.col_size, int), schedule.parts
+    tile = min(schedule.tile, program.cols)
     inner = common.line(program)
-    row_statements = row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps]
+    row_values = row_statements(plan, "cpu")
     passes = [_one_pass(s, args, program, tile, parts) for s in plan.passes]
     results = [name for r in program.reductions for name in r.names]
     rows = "rows" if fixed else str(program.rows)
     workspace = [Argument("workspace", "workspace", size=f"2 * {len(results) * parts} * {rows}")] if parts > 1 else []
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "cols": program.cols if fixed else "cols",
         "columns": program.cols if fixed else "any number of columns",
         "extent": "rows" if fixed else "cols",
         "row_count": program.rows,
         "integer": "long long" if program.wide else "int",
         "tile": tile,
-        "chunk": params["chunk"],
+        "chunk": schedule.chunk,
         "parts": parts,
         "inner": inner,
         "exact": fixed and parts == 1 and (inner or program.cols) % tile == 0,
-        "keep": keep,
-        "row_statements": row_statements if parts == 1 or any(_taken(x.name, passes) for x in (*plan.row_loads, *plan.row_maps)) else [],
+        "keep": schedule.keeps,
+        "row_statements": row_values if parts == 1 or _takes_row_values(plan) else [],
         "kept_values": kept_values(program, plan),
         "passes": passes,
-        "results": results,
-        "merging": [*row_statements, *_merging(plan.passes[0], args)] if parts > 1 else [],
-        **signature([*args, *workspace]),
+        "merging": [*row_values, *_merging(plan.passes[0], args)] if parts > 1 else [],
     }
-    return Rendering(context, (*args, *workspace))
+    return rendering(schedule, [*args, *workspace], context)
 
 
-def _taken(name: str, passes: list[dict[str, Any]]) -> bool:
-    """Whether a pass over the columns takes the row value."""
-    return any(re.search(rf"\b{name}\b", line) for one in passes for line in one["body"])
+def _takes_row_values(plan: Passes) -> bool:
+    """Whether a pass over the columns takes a value of the row that is there before it."""
+    used = taken(x for of in plan.passes for x in (*of.loads, *of.maps, *of.stores, *of.reductions))
+    return any(x.name in used for x in (*plan.row_loads, *plan.row_maps))
 
 
 def _merging(of: Pass, args: list[Argument]) -> list[str]:
@@ -163,7 +142,9 @@ def _one_pass(of: Pass, args: list[Argument], program: Program, tile: int, parts
         after += [f"double* found = partial + piece * {len(found)};", *(f"found[{k}] = static_cast<double>({name});" for k, name in enumerate(found))]
     else:
         after += _row_level(of, args)
-    body = common.with_column(body, program) if ahead else body
+    if ahead:
+        numbered = bool(of.held or of.keeps or any(r.fills for r in reductions))
+        body = [*common.column_ahead((*of.loads, *of.maps), program, numbered), *body]
     return {
         "comment": describe(of, tuple(s.tensor for s in (*of.stores, *of.row_stores))).capitalize() + ".",
         "before": [line for r in reductions for line in r.before],
@@ -183,6 +164,7 @@ class _Reduction:
 
     def __init__(self, r: Reduce, kept: bool, tile: int, of: Pass, few: bool) -> None:
         self.of = of
+        self.fills = False  # a buffer of values, by their columns
         self.few = few
         self.before: list[str] = []
         self.open: list[str] = []
@@ -210,6 +192,7 @@ class _Reduction:
         """Where the tile's values stand: among those that are kept, or in a buffer that the body fills."""
         if kept:
             return f"{r.arg}_kept + begin"
+        self.fills = True
         self.open.append(f"alignas(64) float {r.arg}_tile[{tile}];")
         self.body.append(f"{r.arg}_tile[col - begin] = {r.arg};")
         return f"{r.arg}_tile"
@@ -275,12 +258,6 @@ class _Reduction:
 
 
 TEMPLATE = Template(
-    name="inner_reduction",
-    device_type="cpu",
-    file="cpu/inner_reduction/inner_reduction.cpp.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-    in_place=True,
-)
+    name="inner_reduction", device_type="cpu", file="cpu/inner_reduction/inner_reduction.cpp.j2", takes=takes,
+    schedule=InnerReduction, space=space, render=render, in_place=True
+)  # fmt: skip

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, batch_moments, declared, signature, sources, summary
-from kgen.codegen.c_printer import row_loads, statement
-from kgen.codegen.space import Axis, Constraint, Space
-from kgen.codegen.template import Argument, Rendering, Task, Template
+from dataclasses import dataclass
+from functools import partial
+
+from kgen.codegen.arguments import arguments as pointers, batch_moments, declared, rendering, sources
+from kgen.codegen.c_printer import row_statements, statement
+from kgen.codegen.space import Axis, Space, alike
+from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import is_float
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "tile": "elements that are worked on at a time",
-    "lines": "rows that are summed before sums are put together",
-    "combine": "how partial sums are put together",
-    "vector_bits": "width of the vectors that the compiler prefers",
-}
+
+@dataclass(frozen=True, kw_only=True)
+class OuterReduction(common.Vectorised):
+    tile: int = parameter("elements that are worked on at a time")
+    lines: int = parameter("rows that are summed before sums are put together")
+    combine: str = parameter("how partial sums are put together")
 
 
 def takes(program: Program) -> bool:
@@ -28,7 +29,7 @@ def takes(program: Program) -> bool:
 
 
 def space(task: Task) -> Space:
-    program = task.plan.program(task.kernel)
+    program = task.program()
     axes = (
         Axis("tile", (256, 128, 512, 1024)),
         Axis("lines", (128, 32, 512)),
@@ -37,34 +38,27 @@ def space(task: Task) -> Space:
     )
     constraints = (
         common.tile_in_row(program.cols, least=128),
-        Constraint(
-            "lines_in_batch",
-            f"more lines than the batch of {program.rows} has rows: fewer do the same",
-            lambda p: int(p["lines"]) < 2 * program.rows or int(p["lines"]) == 32,
-        ),
+        alike("lines_in_batch", "lines", program.rows, 32, f"more lines than the batch of {program.rows} has rows: fewer do the same"),
     )
-    return Space(axes, constraints)
+    return Space(partial(OuterReduction, task), axes, constraints)
 
 
-def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel)
-    plan = schedule(program, keep=True)
+def render(schedule: OuterReduction) -> Rendering:
+    program = schedule.program
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
-    moments, extra = batch_moments(task)
-    args = pointers(task, program, params)
-    tile, lines, cols = min(int(params["tile"]), program.cols), int(params["lines"]), program.cols
-    two_stage = params["combine"] == "two_stage"
+    moments, extra = batch_moments(schedule.task)
+    args = pointers(schedule)
+    lines, cols = schedule.lines, program.cols
     size = f"-(-rows // {lines}) * {2 * cols}"
-    workspace = [Argument("workspace", "workspace", size=size)] if two_stage else []
+    workspace = [Argument("workspace", "workspace", size=size)] if schedule.combine == "two_stage" else []
     body = common.load_statements(only.loads, sources(args)) + [statement(m, "cpu") for m in only.maps]
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "cols": cols,
-        "tile": tile,
+        "tile": min(schedule.tile, cols),
         "lines": lines,
-        "combine": params["combine"],
-        "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],
+        "combine": schedule.combine,
+        "row_statements": row_statements(plan, "cpu"),
         "body": body,
         "result": program.moments_of,
         "load_parameters": "".join(f", {declared(a)}" for a in args),
@@ -72,17 +66,11 @@ def render(task: Task, params: Params) -> Rendering:
         "finish_parameters": "".join(f", {declared(a)}" for a in extra if is_float(a.dtype)),
         "finish_arguments": "".join(f", {a.name}" for a in extra if is_float(a.dtype)),
         **moments,
-        **signature([*args, *extra, *workspace]),
     }
-    return Rendering(context, (*args, *extra, *workspace))
+    return rendering(schedule, [*args, *extra, *workspace], context)
 
 
 TEMPLATE = Template(
-    name="outer_reduction",
-    device_type="cpu",
-    file="cpu/outer_reduction/outer_reduction.cpp.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-)
+    name="outer_reduction", device_type="cpu", file="cpu/outer_reduction/outer_reduction.cpp.j2", takes=takes,
+    schedule=OuterReduction, space=space, render=render
+)  # fmt: skip

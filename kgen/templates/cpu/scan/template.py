@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
 from kgen.codegen.c_printer import load_statement, statement, store_statement
 from kgen.codegen.scanning import ScanParts
 from kgen.codegen.space import Axis, Space
-from kgen.codegen.template import Rendering, Task, Template
+from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.loops.access import digits
 from kgen.compiler.loops.program import Load, Map, Program, Store
+from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
-
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "tile": "rows that a thread takes at a time",
-    "vector_bits": "width of the vectors that the compiler prefers",
-}
-
-
 T = TypeVar("T", Load, Store)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scan(common.Vectorised):
+    tile: int = parameter("rows that a thread takes at a time")
 
 
 def takes(program: Program) -> bool:
@@ -31,14 +29,14 @@ def takes(program: Program) -> bool:
 
 
 def space(task: Task) -> Space:
-    strided = task.plan.program(task.kernel).strided
-    return Space((Axis("tile", (256, 64, 1024) if strided else (4, 2, 8, 1)), *vector_axis(task.hardware)))
+    tiles = (256, 64, 1024) if task.program().strided else (4, 2, 8, 1)
+    return Space(partial(Scan, task), (Axis("tile", tiles), *vector_axis(task.hardware)))
 
 
-def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel)
+def render(schedule: Scan) -> Rendering:
+    program = schedule.program
     parts = ScanParts.of(program)
-    args, lines = pointers(task, program, params), program.strided
+    args, lines = pointers(schedule), program.strided
     read_from, cols = sources(args), program.cols
     inner = program.row_loops[-1] if program.row_loops else None
     # Side by side, the innermost axis of the rows is a loop of its own, so that no index has a division.
@@ -62,26 +60,17 @@ def render(task: Task, params: Params) -> Rendering:
         *(store_statement(spelled(s), written(s, args)) for s in program.stores),
     ]
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "cols": cols,
         "lines": lines,
-        "tile": params["tile"],
+        "tile": schedule.tile,
         "inner": inner.extent if inner and isinstance(inner.extent, int) else "rows",
         "start": f"{parts.start}.0",
         "col": f"{cols - 1} - at" if parts.scan.reverse else "at",
         "body": body,
-        **signature(args),
     }
-    return Rendering(context, tuple(args))
+    return rendering(schedule, args, context)
 
 
 TEMPLATE = Template(
-    name="scan",
-    device_type="cpu",
-    file="cpu/scan/scan.cpp.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-)
+    name="scan", device_type="cpu", file="cpu/scan/scan.cpp.j2", takes=takes, schedule=Scan, space=space, render=render
+)  # fmt: skip

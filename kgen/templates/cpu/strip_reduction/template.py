@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Sequence
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.codegen.c_printer import block, describe, fill, kept_values, one_pass, statement, store_value
-from kgen.codegen.space import Axis, Constraint, Space
-from kgen.codegen.template import Argument, Rendering, Task, Template
+from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
+from kgen.codegen.c_printer import block, describe, fill, kept_values, statement, store_value
+from kgen.codegen.space import Axis, Constraint, Space, alike
+from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import loaded, value_type
-from kgen.compiler.loops.passes import Pass, Schedule, schedule
-from kgen.compiler.loops.program import Load, Map, Program, Reduce, Store
+from kgen.compiler.loops.passes import Pass
+from kgen.compiler.loops.program import Load, Map, Program, Reduce, Step, Store, taken
 from kgen.templates.cpu import common
-
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "width": "neighbouring rows of a strip",
-    "parts": "parts of the columns that threads share",
-    "softmax": "one pass with a running maximum, or two",
-    "moments": "one pass with Welford's moments, or two",
-    "row": "whether a strip is kept in a buffer or read again",
-    "vector_bits": "width of the vectors that the compiler prefers",
-    "output": "whether the result is written over an operand",
-}
 
 TILE = 64  # columns that are added up before sums are put together, so that no chain of additions is long
 SHORT_TILE = 16  # columns, likewise, of a few tiles: PyTorch adds up no more in one chain of so short a sum
@@ -67,6 +56,21 @@ _STARTS = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class StripReduction(common.Reduction):
+    width: int = parameter("neighbouring rows of a strip")
+
+    @property
+    def strip(self) -> int:
+        """Rows of a strip that there are."""
+        return min(self.width, self.beside)
+
+    @property
+    def beside(self) -> int:
+        """Rows that lie side by side."""
+        return int(self.program.row_loops[-1].extent)
+
+
 def takes(program: Program) -> bool:
     """Programs with reductions whose neighbouring rows lie side by side."""
     if not program.reductions or program.contraction or program.moments_of or not program.reduces_floats:
@@ -74,50 +78,33 @@ def takes(program: Program) -> bool:
     return program.strided and isinstance(program.row_loops[-1].extent, int)
 
 
-def _beside(program: Program) -> int:
-    """Rows that lie side by side."""
-    return int(program.row_loops[-1].extent)
-
-
 def space(task: Task) -> Space:
-    online = task.plan.program(task.kernel)
-    beside, threads = _beside(online), task.hardware.threads
+    online = task.program()
+    beside, threads = int(online.row_loops[-1].extent), task.hardware.threads
     axes = (Axis("width", (256, 64, 1024)), *common.reduction_axes(task, (threads, 1, 4 * threads) if online.rows < 1024 * threads else ()))
     constraints = (
-        Constraint(
-            "strip_in_rows",
-            f"a strip this wide holds {beside} neighbouring rows twice: a narrower one does the same",
-            lambda p: int(p["width"]) < 2 * beside or int(p["width"]) == 64,
-        ),
-        common.kept_bytes(task, rows="width"),
-        Constraint(
-            "columns_for_all",
+        alike("strip_in_rows", "width", beside, 64, f"a strip this wide holds {beside} neighbouring rows twice: a narrower one does the same"),
+        common.kept_bytes("width"),
+        Constraint("columns_for_all", ("parts",),
             f"parts of {online.cols} columns with less than {TILE} columns each: merging them costs more than they win",
-            lambda p: p.get("parts", 1) == 1 or int(p["parts"]) * TILE <= online.cols,
-        ),
+            lambda s: s.parts == 1 or s.parts * TILE <= online.cols),
     )
-    return Space(axes, constraints)
+    return Space(partial(StripReduction, task), axes, constraints)
 
 
-def render(task: Task, params: Params) -> Rendering:
-    several = one_pass(task.plan.program(task.kernel))
-    program = task.plan.program(task.kernel, two_passes=params.get(several) == "two_pass")
-    plan = schedule(program, keep=params.get("row") == "buffer")
-    args = pointers(task, program, params)
-    emitter = _Emitter(program, plan, params, args)
-    beside, parts = _beside(program), int(params.get("parts", 1))
+def render(schedule: StripReduction) -> Rendering:
+    program, plan, args = schedule.program, schedule.passes, pointers(schedule)
+    emitter = _Emitter(schedule, args)
+    beside, parts = schedule.beside, schedule.parts
     room = f"{parts} * {emitter.slots * emitter.width} * -(-{beside} // {emitter.width}) * (rows // {beside})"
     if not isinstance(program.col_size, int):
         room = room.replace("rows", str(program.rows))
     workspace = [Argument("workspace", "workspace", size=room)] if parts > 1 else []
     head = emitter.row_level([], plan.row_loads, plan.row_maps)
     passes = [emitter.one_pass(of) for of in plan.passes]
-    taken = [f"{x.name}_strip" for x in (*plan.row_loads, *plan.row_maps)]
-    if not any(name in line for one in passes for line in one["lines"] for name in taken):
+    if emitter.taken.isdisjoint(x.name for x in (*plan.row_loads, *plan.row_maps)):
         head = []  # the loop that merges parts makes the row values
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "width": emitter.width,
         "beside": beside,
         "strips": -(-beside // emitter.width),
@@ -130,31 +117,31 @@ def render(task: Task, params: Params) -> Rendering:
         "head": head,
         "passes": passes,
         "merging": emitter.merging,
-        **signature([*args, *workspace]),
     }
-    return Rendering(context, (*args, *workspace))
+    return rendering(schedule, [*args, *workspace], context)
 
 
 class _Emitter:
     """Spells the passes over one strip. A row value is an array with one element for each row of the strip."""
 
-    def __init__(self, program: Program, plan: Schedule, params: Params, args: list[Argument]) -> None:
-        self.program, self.plan, self.arguments, self.sources = program, plan, args, sources(args)
-        self.width, self.parts = min(int(params["width"]), _beside(program)), int(params.get("parts", 1))
+    def __init__(self, schedule: StripReduction, args: list[Argument]) -> None:
+        self.program, self.plan, self.arguments, self.sources = schedule.program, schedule.passes, args, sources(args)
+        self.width, self.parts, program = schedule.strip, schedule.parts, schedule.program
         self.cols = str(program.cols) if isinstance(program.col_size, int) else "cols"
         self.integer = "long long" if program.wide else "int"
         self.tile = SHORT_TILE if SHORT_TILE < program.cols < FEW_TILES * TILE else TILE
         self.slots = sum(len(r.names) for r in program.reductions)
         self.merging: list[str] = []
         self.strips: list[str] = []  # row values that are there
+        self.taken: set[str] = set()  # those of them that passes take
 
-    def _across(self, lines: Sequence[str]) -> list[str]:
-        """The lines for each row of the strip, behind the row values that they take."""
-        text = "\n".join(lines)
-        made = set(re.findall(r"^const \w+(?: \w+)? (\w+) =", text, re.MULTILINE))
-        taken = [name for name in self.strips if name not in made and re.search(rf"\b{name}\b", text)]
-        types = {name: value_type(self.program.dtypes[name]) for name in taken}
-        given = [f"const {types[name]} {name} = {name}_strip[place];" for name in taken]
+    def _across(self, lines: Sequence[str], steps: Sequence[Step] = ()) -> list[str]:
+        """The lines of these steps for each row of the strip, behind the row values that they take."""
+        made = {x.name for x in steps if isinstance(x, (Load, Map))}
+        used = taken(steps) - made
+        found = [name for name in self.strips if name in used]
+        self.taken |= set(found)
+        given = [f"const {value_type(self.program.dtypes[name])} {name} = {name}_strip[place];" for name in found]
         return ["#pragma omp simd", *block("for (int place = 0; place < width; ++place)", [*given, *lines])]
 
     def _load(self, load: Load) -> str:
@@ -182,7 +169,7 @@ class _Emitter:
             declared.append(f"alignas(64) {value_type(one.dtype)} {one.name}_strip[{self.width}];")
         for store in stores:
             lines.append(self._store(store))
-        found = [*declared, *self._across(lines)] if lines else []
+        found = [*declared, *self._across(lines, (*loads, *maps, *stores))] if lines else []
         self.strips += [one.name for one in (*loads, *maps)]
         return found
 
@@ -208,14 +195,14 @@ class _Emitter:
                 behind.append(f"{name}_all[place] += {name}_tile[place];")
                 after.append(f"{name}_strip[place] = static_cast<float>({name}_all[place]);")
             elif r.kind == "moments":
-                lines += self._shifted(r, values, first, last)
+                lines += self._shifted(r, values, (*of.loads, *of.maps, r), first, last)
                 opened.append(f"alignas(64) float {r.names[1]}_tile[{self.width}] = {{}}, {r.names[2]}_tile[{self.width}] = {{}};")
                 takes += _OFFSETS.format(*r.names, v=r.arg).splitlines()
                 behind += _TILE_MERGED.format(*r.names, first=first).splitlines()
                 after += _MOMENTS.format(*r.names, first=first, last=last).splitlines()
             else:
                 takes += self._taken(r)
-        loop = self._across([*body, *takes]) if body or takes else []
+        loop = self._across([*body, *takes], (*of.loads, *of.maps, *of.stores, *of.reductions)) if body or takes else []
         if opened:
             inner = [*opened, f"const {self.integer} end = begin + {self.tile} < {last} ? begin + {self.tile} : {last};",
                      *block(f"for ({self.integer} col = begin; col < end; ++col)", loop), *self._across(behind)]  # fmt: skip
@@ -239,11 +226,11 @@ class _Emitter:
         lines = [f"alignas(64) {self._type(r, k)} {name}_strip[{self.width}];" for k, name in enumerate(r.names)]
         return [*lines, *self._across([f"{name}_strip[place] = {start};" for name, start in zip(r.names, _STARTS[r.kind])])]
 
-    def _shifted(self, r: Reduce, values: Sequence[str], first: str, last: str) -> list[str]:
+    def _shifted(self, r: Reduce, values: Sequence[str], steps: Sequence[Step], first: str, last: str) -> list[str]:
         """Moments in float64, and what values are shifted by before they are squared: the mean of the first tile, later of all so far."""
         _, mean, squares = r.names
         count = f"({last} - {first} < {TILE} ? {last} - {first} : {TILE})"
-        loop = self._across([*values, f"{mean}_shift[place] += {r.arg};"])
+        loop = self._across([*values, f"{mean}_shift[place] += {r.arg};"], steps)
         return [
             f"alignas(64) double {mean}_all[{self.width}] = {{}}, {squares}_all[{self.width}] = {{}};",
             f"alignas(64) float {mean}_shift[{self.width}] = {{}};",
@@ -273,7 +260,7 @@ class _Emitter:
 
     def _merged(self, of: Pass) -> list[str]:
         """The parts of a strip merged, in the order of their columns; then row values and their stores."""
-        strips, self.strips = self.strips, []
+        strips, used, self.strips, self.taken = self.strips, self.taken, [], set()
         lines = self.row_level([], self.plan.row_loads, self.plan.row_maps)
         lines += [line for r in of.reductions for line in self._started(r)]
         body, slot = [], 0
@@ -285,18 +272,12 @@ class _Emitter:
                 slot += 1
             body.append(common.merged(r.kind, [f"{n}_strip[place]" for n in r.names], [f"{n}_other" for n in r.names]))
         loop = [f"const float* found = workspace + (strip * {self.parts} + part) * {self.slots * self.width};", *self._across(body)]
-        self.strips = strips
+        self.strips, self.taken = strips, used
         lines += block(f"for (int part = 0; part < {self.parts}; ++part)", loop)
         return [*lines, *self.row_level(of.row_stores, (), of.row_maps)]
 
 
 TEMPLATE = Template(
-    name="strip_reduction",
-    device_type="cpu",
-    file="cpu/strip_reduction/strip_reduction.cpp.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-    in_place=True,
-)
+    name="strip_reduction", device_type="cpu", file="cpu/strip_reduction/strip_reduction.cpp.j2", takes=takes,
+    schedule=StripReduction, space=space, render=render, in_place=True
+)  # fmt: skip

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary
+from kgen.codegen.arguments import arguments as pointers, rendering, sources
 from kgen.codegen.space import Axis, Space
-from kgen.codegen.template import Rendering, Task, Template
+from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.codegen.transposed import body
 from kgen.compiler.loops.program import Load, Program
 from kgen.compiler.loops.transposes import Transpose, transpose_of, wide
+from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "tile": "elements that are worked on at a time",
-    "vector_bits": "width of the vectors that the compiler prefers",
-}
+
+@dataclass(frozen=True, kw_only=True)
+class Transposed(common.Vectorised):
+    tile: int = parameter("elements that are worked on at a time")
 
 
 def takes(program: Program) -> bool:
@@ -26,15 +26,15 @@ def takes(program: Program) -> bool:
 
 
 def space(task: Task) -> Space:
-    return Space((Axis("tile", (16, 32, 64)), *vector_axis(task.hardware)))
+    return Space(partial(Transposed, task), (Axis("tile", (16, 32, 64)), *vector_axis(task.hardware)))
 
 
-def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel)
+def render(schedule: Transposed) -> Rendering:
+    program = schedule.program
     found = transpose_of(program)
     assert found is not None
-    args = pointers(task, program, params)
-    tile, along, across = int(params["tile"]), int(found.along.extent), int(found.across.extent)
+    args = pointers(schedule)
+    tile, along, across = schedule.tile, int(found.along.extent), int(found.across.extent)
     across_tiles = -(-across // tile)
     blocks = [load for load in found.turned if load.dtype == "float32" and _stride(load, found)]
     turned = [
@@ -43,8 +43,6 @@ def render(task: Task, params: Params) -> Rendering:
     ]
     taken = [f"const float {load.name} = {load.name}_tile[across - first][along - begin];" for load in blocks]
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "tile": tile,
         "along": along,
         "across": across,
@@ -55,9 +53,8 @@ def render(task: Task, params: Params) -> Rendering:
         "outer": bool(found.outer),
         "turned": turned,
         "body": taken + body(program, replace(found, turned=tuple(blocks)), args, "cpu"),
-        **signature(args),
     }
-    return Rendering(context, tuple(args))
+    return rendering(schedule, args, context)
 
 
 def _stride(load: Load, found: Transpose) -> int:
@@ -68,11 +65,6 @@ def _stride(load: Load, found: Transpose) -> int:
 
 
 TEMPLATE = Template(
-    name="transpose",
-    device_type="cpu",
-    file="cpu/transpose/transpose.cpp.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-)
+    name="transpose", device_type="cpu", file="cpu/transpose/transpose.cpp.j2", takes=takes, schedule=Transposed,
+    space=space, render=render
+)  # fmt: skip

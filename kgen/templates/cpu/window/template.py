@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Callable
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.codegen.c_printer import block, fill, load_statement, row_loads, statement, store_statement
+from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
+from kgen.codegen.c_printer import block, fill, load_statement, row_statements, statement, store_statement
 from kgen.codegen.space import Axis, Space
-from kgen.codegen.template import Rendering, Task, Template
+from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.codegen.windowing import WindowParts, minus, outside, runs_across, times
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Load, Map, Program
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
-
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "tile": "elements that are worked on at a time",
-    "vector_bits": "width of the vectors that the compiler prefers",
-}
 
 MOST_UNROLLED = 16  # taps along a row that are unrolled; more run in a loop
 
@@ -33,24 +28,29 @@ _TAKE = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Windows(common.Vectorised):
+    tile: int = parameter("elements that are worked on at a time")
+
+
 def takes(program: Program) -> bool:
     """Programs with one window, and no value within an index. Where channels lie side by side, vectors go across them."""
     return bool(program.windows) and not (program.contraction or program.looks_up or runs_across(program))
 
 
 def space(task: Task) -> Space:
-    inner = task.plan.program(task.kernel).windows[0].slides[-1]
-    return Space((Axis("tile", (1024, 256, 4096)), *vector_axis(task.hardware)), (common.tile_in_row(inner.outputs, least=256),))
+    axes = (Axis("tile", (1024, 256, 4096)), *vector_axis(task.hardware))
+    return Space(partial(Windows, task), axes, (common.tile_in_row(task.program().windows[0].slides[-1].outputs, least=256),))
 
 
-def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel)
-    plan = schedule(program, keep=True)
+def render(schedule: Windows) -> Rendering:
+    program = schedule.program
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
-    args = pointers(task, program, params)
+    args = pointers(schedule)
     parts = WindowParts.of(program)
     read_from, inner = sources(args), parts.inner
-    letter, (take, result), tile = parts.letter(inner), _TAKE[parts.window.kind], min(int(params["tile"]), inner.outputs)
+    letter, (take, result), tile = parts.letter(inner), _TAKE[parts.window.kind], min(schedule.tile, inner.outputs)
 
     def step(of: Load | Map) -> str:
         if isinstance(of, Map):
@@ -70,15 +70,13 @@ def render(task: Task, params: Params) -> Rendering:
     strips, place = parts.places()
     mean = f" / static_cast<float>({parts.count()})" if parts.window.kind == "mean" else ""
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "width": inner.outputs,
         "letter": letter,
         "tile": tile,
         "strips": strips,
         "start": fill(parts.window),
         "place": place,
-        "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],
+        "row_statements": row_statements(plan, "cpu"),
         "reduction": reduction,
         "finish": [
             f"const float {parts.window.name} = totals[out_{letter} - begin]{mean};",
@@ -86,9 +84,8 @@ def render(task: Task, params: Params) -> Rendering:
             *(statement(m, "cpu") for m in only.maps if isinstance(m, Map)),
             *(store_statement(parts.named(s), written(s, args)) for s in program.stores),
         ],
-        **signature(args),
     }
-    return Rendering(context, tuple(args))
+    return rendering(schedule, args, context)
 
 
 def _by_windows(parts: WindowParts, taps: Callable[[list[str], str], list[str]]) -> list[str]:
@@ -142,11 +139,6 @@ def _outer(parts: WindowParts, body: list[str]) -> list[str]:
 
 
 TEMPLATE = Template(
-    name="window",
-    device_type="cpu",
-    file="cpu/window/window.cpp.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-)
+    name="window", device_type="cpu", file="cpu/window/window.cpp.j2", takes=takes, schedule=Windows, space=space,
+    render=render
+)  # fmt: skip

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Sequence
 
 from kgen.candidate import ParamValue, Params
 from kgen.codegen.space import Axis, Constraint, Space
-from kgen.codegen.template import Task
+from kgen.codegen.template import Schedule, Task, parameter
 from kgen.compiler.graph.dtypes import is_narrow
+from kgen.compiler.loops.program import Program
 from kgen.devices.hardware import Hardware
 from kgen.devices.roofline import Arithmetic
 from kgen.protocol import Accuracy
@@ -262,64 +265,226 @@ _MMA_SHARE = 0.65  # of the time of wgmma; with the factor of "slow", mma may be
 _LIBRARY_PRODUCTS_A_US = 2.5e6  # float16 products that the library adds up, a microsecond and multiprocessor
 
 
-def leading_dimension(k: int, params: Params) -> int:
-    """Elements of a row of terms: whole steps, and for the library intervals of the same length."""
-    intervals = int(params["splits"]) if params["variant"] == "library" else 1
-    return -(-k // (STEP * intervals)) * STEP * intervals
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a contraction at the captured batch. ``rows`` share one of the ``matrices`` of the right operand."""
+
+    rows: int
+    cols: int
+    k: int
+    matrices: int
+    grouped: bool
+    weight: bool  # whether the right operand is a weight, which is split once
+    turned: bool  # whether rows of the left operand are columns in memory
+    ragged: bool  # whether rows of an operand in memory do not begin at multiples of 16 bytes
+    narrow: bool  # whether operands are of a half type, and multiplied as they are
+    span: int  # columns that are reduced together; 0 where none are
+
+    @classmethod
+    def of(cls, task: Task) -> Shape:
+        program = task.program()
+        of = program.contraction
+        rows, grouped = of.group or program.rows, of.group is not None
+        weight = task.plan.graph.is_weight(of.weight)
+        ragged = of.k % 4 != 0 or (of.transposed and program.cols % 4 != 0)
+        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, ragged, is_narrow(of.dtype), program.span)
+
+    @property
+    def intervals(self) -> int:
+        """Promotion intervals of k, for three products by the library."""
+        return -(-self.k // _LIBRARY_INTERVAL)
+
+    def tiles(self, tile: _Tile) -> int:
+        return self.matrices * -(-self.rows // tile.rows) * -(-self.cols // tile.cols)
+
+    @property
+    def sums_ld(self) -> int:
+        """Elements between rows of sums in memory: columns are moved in pairs, the memory behind them in fours."""
+        return -(-self.cols // 4) * 4
 
 
-def sums_leading_dimension(n: int) -> int:
-    """Elements between rows of sums in memory: columns are moved in pairs, the memory behind them in fours."""
-    return -(-n // 4) * 4
+@dataclass(frozen=True, kw_only=True)
+class Contraction(Schedule):
+    variant: str = parameter("generation of tensor cores")
+    products: int = parameter("products on tensor cores that make one in float32")
+    promotion_interval: int = parameter("products that tensor cores add up before their sums are added in float32")
+    tile: str = parameter("elements that are worked on at a time")
+    splits: int = parameter("parts that a sum is split into, for more blocks")
+    cluster: int = parameter("blocks that share one tile of the result")
+    multicast: int = parameter("blocks that a tile of an operand is loaded for at once")
+    stages: int = parameter("tiles that are loaded ahead")
+    swizzle_group: int = parameter("tiles of rows that blocks take together, for the L2 cache")
+    term_bits: str = parameter("bits of the significands of the two float16 terms of an element", _WHOLE_TERMS)
 
+    @cached_property
+    def program(self) -> Program:
+        return self.task.program(two_passes=self.shape.span > 0)
 
-def terms_of(params: Params) -> int:
-    """Float16 terms of each operand."""
-    return 2 if params["products"] == 3 else 1
+    @cached_property
+    def shape(self) -> Shape:
+        return Shape.of(self.task)
 
+    @property
+    def library(self) -> bool:
+        """Whether the library multiplies the terms."""
+        return self.variant == "library"
 
-def rounds_terms(params: Params) -> bool:
-    """Whether the terms have fewer bits than float16 has."""
-    return params.get("term_bits") == _ROUNDED_TERMS
+    @property
+    def of_tile(self) -> _Tile:
+        """The tile of a variant of our own."""
+        return _TILES[self.variant][self.tile]
 
+    @property
+    def terms(self) -> int:
+        """Float16 terms of each operand."""
+        return 2 if self.products == 3 else 1
 
-def slots_of(params: Params) -> int:
-    """Slots of the ring of the variant ``sm90``; 0 for any other."""
-    tile = tile_of(params) if params["variant"] == "sm90" else None
-    return tile.slots(int(params["stages"]), terms_of(params), int(params["cluster"])) if isinstance(tile, _WarpgroupTile) else 0
+    @property
+    def rounded(self) -> bool:
+        """Whether the terms have fewer bits than float16 has."""
+        return self.term_bits == _ROUNDED_TERMS
 
+    @property
+    def ld(self) -> int:
+        """Elements of a row of terms: whole steps, and for the library intervals of the same length."""
+        intervals = self.splits if self.library else 1
+        return -(-self.shape.k // (STEP * intervals)) * STEP * intervals
 
-def shared_operand(task: Task, params: Params) -> str:
-    """The operand whose tiles are loaded for several blocks at once: the left one where all rows are in one tile, or of slices."""
-    if params["multicast"] == 1:
-        return ""
-    return "x" if params["variant"] == "slices" or _Shape.of(task).one_row_of_tiles(params) else "w"
+    @property
+    def parts(self) -> int:
+        """Parts of k."""
+        return self.splits * self.cluster
 
+    @property
+    def slots(self) -> int:
+        """Slots of the ring of the variant ``sm90``; 0 for any other."""
+        return self.of_tile.slots(self.stages, self.terms, self.cluster) if self.variant == "sm90" else 0
 
-def partials_of(params: Params) -> int:
-    """Matrices of sums in memory that are added up at the end; 0 where blocks keep their sums."""
-    splits = int(params["splits"])
-    if params["variant"] == "library":
-        return splits + 2 * (terms_of(params) - 1)
-    return splits if splits > 1 else 0
+    @property
+    def shares_terms(self) -> bool:
+        """Whether several blocks get the tiles of terms that are loaded once."""
+        return self.multicast != 1 and self.variant != "slices"
 
+    @property
+    def shared_operand(self) -> str:
+        """The operand whose tiles are loaded for several blocks at once: the left one where all rows are in one tile, or of slices."""
+        if self.multicast == 1:
+            return ""
+        return "w" if self.shares_terms and not self.one_row_of_tiles else "x"
 
-def tile_of(params: Params) -> _Tile:
-    """The tile of a variant of our own."""
-    return _TILES[str(params["variant"])][str(params["tile"])]
+    @property
+    def partials(self) -> int:
+        """Matrices of sums in memory that are added up at the end; 0 where blocks keep their sums."""
+        if self.library:
+            return self.splits + 2 * (self.terms - 1)
+        return self.splits if self.splits > 1 else 0
 
+    @property
+    def exchanges_for_spans(self) -> bool:
+        """Whether lanes exchange sums before they reduce spans: a warpgroup with both halves of a tile lacks registers for columns."""
+        return self.variant == "sm90" and self.of_tile.apart
 
-def groups_of(params: Params, moments: bool) -> int:
-    """Groups of eight columns of a result that a thread has registers to finish at once, at most; moments take some of them."""
-    if params["variant"] != "sm90":
-        return 16
-    tile = tile_of(params)
-    return 8 if tile.blocks > 1 or (moments and tile.warpgroups > 2) else 16
+    @property
+    def most_groups(self) -> int:
+        """Groups of eight columns of a result that a thread has registers to finish at once, at most; moments take some of them."""
+        if self.variant != "sm90":
+            return 16
+        tile = self.of_tile
+        return 8 if tile.blocks > 1 or (self.program.moments_of is not None and tile.warpgroups > 2) else 16
 
+    @property
+    def tiles(self) -> int:
+        return self.shape.tiles(self.of_tile)
 
-def exchanges_for_spans(params: Params) -> bool:
-    """Whether lanes exchange sums before they reduce spans: a warpgroup with both halves of a tile lacks registers for columns."""
-    return params["variant"] == "sm90" and tile_of(params).apart
+    @property
+    def one_row_of_tiles(self) -> bool:
+        return self.shape.rows <= self.of_tile.rows
+
+    @property
+    def holds_spans(self) -> bool:
+        """Whether a warp finishes whole spans; sums in memory are finished by as many columns as that takes."""
+        if not self.shape.span or self.partials:
+            return True
+        return self.of_tile.strip // self.cluster % self.shape.span == 0
+
+    def fits(self, stages: int) -> bool:
+        """Whether a block can have so many stages, and with them as many neighbours as with two."""
+        if self.of_tile.shared_bytes(stages, self.ld) > self.task.hardware.shared_bytes_per_block:
+            return False
+        alone = self.variant == "whole" and self.tiles <= self.task.hardware.multiprocessors
+        return alone or self._resident(stages) == self._resident(2)
+
+    @property
+    def at_once(self) -> int:
+        """Tiles that the whole device works on at a time."""
+        tile = self.of_tile
+        of_a_block = 2 if isinstance(tile, _WarpgroupTile) and tile.apart else 1
+        return max(1, self._resident(self.stages)) * self.task.hardware.multiprocessors * of_a_block
+
+    def _resident(self, stages: int) -> int:
+        """Blocks that run on a multiprocessor at a time; the system takes 1 KB of shared memory for each."""
+        taken = self.of_tile.shared_bytes(stages, self.ld) + 1024
+        return min(self.of_tile.blocks, self.task.hardware.shared_bytes_per_multiprocessor // taken)
+
+    @cached_property
+    def microseconds(self) -> float:
+        """The predicted time: waves of tiles as on an H200, but no less than the time to read the weight and write the result.
+
+        It is right within a quarter on that device. On others it ranks the combinations.
+        """
+        if self.library:
+            return self._library_microseconds
+        if self.variant == "whole":
+            return self._whole_microseconds
+        shape, tile, blocks = self.shape, self.of_tile, self.tiles * self.parts
+        multiprocessors, bandwidth = self.task.hardware.multiprocessors, BYTES_A_US * self.task.hardware.multiprocessors
+        waves = -(-blocks // self.at_once)
+        if isinstance(tile, _PlainTile):  # neighbours share the time of a multiprocessor
+            waves = -(-blocks // multiprocessors) / tile.blocks
+        steps = self.ld / STEP / self.parts
+        adding_up = _CLUSTER_US if self.cluster > 1 else 0.0
+        if self.splits > 1:
+            adding_up += _SPLITS_US + 8 * self.splits * shape.matrices * shape.rows * shape.cols / bandwidth
+        multiplying = waves * steps * tile.step_us * self.products / 3
+        moved = shape.matrices * shape.cols * (2 * self.terms * self.ld + 4 * shape.rows)
+        if self.multicast > 1 and (self.one_row_of_tiles or tile.cols < 256):
+            multiplying *= _SHARED_TILES
+        if self.rounded:
+            multiplying *= _ROUNDED_SHARE
+        alone = isinstance(tile, _WarpgroupTile) and tile.blocks == 1 and not tile.alternates
+        if alone and (self.terms == 2 or shape.span) and shape.k <= _SHORT_K:
+            multiplying += 4 * shape.matrices * shape.rows * shape.cols / bandwidth  # the warpgroups store at the same time
+        if isinstance(tile, _WarpgroupTile) and tile.halves == 2 and shape.span:
+            multiplying += waves * _WIDE_SPANS_US
+        if isinstance(tile, _SliceTile):
+            moved = 4 * self.ld * (shape.rows + shape.cols)
+        return _FIXED_US + max(multiplying, moved / bandwidth) + adding_up
+
+    @property
+    def splitting_microseconds(self) -> float:
+        """The predicted time to split the operands beforehand, a weight not among them; very long rows are read twice."""
+        if self.variant in ("slices", "whole"):
+            return 0.0
+        shape = self.shape
+        elements = shape.matrices * shape.k * (shape.rows + (0 if shape.weight else shape.cols))
+        bytes_of_each = (4 if shape.k <= LONGEST_ROW else 8) + 2 * self.terms
+        return bytes_of_each * elements / (BYTES_A_US * self.task.hardware.multiprocessors)
+
+    @property
+    def _whole_microseconds(self) -> float:
+        """The predicted time of the variant ``whole``: each tile reads whole rows of both operands from the cache."""
+        tile = self.of_tile
+        moving = 4 * self.tiles * (tile.rows + tile.cols) * self.ld
+        multiplying = -(-self.tiles // self.at_once) * self.ld / STEP * tile.step_us
+        return _WHOLE_US + max(multiplying, moving / (_CACHE_BYTES_A_US * self.task.hardware.multiprocessors))
+
+    @property
+    def _library_microseconds(self) -> float:
+        """The predicted time of the library at the rate of a full chip, with its sums written and read."""
+        elements, multiprocessors = self.shape.rows * self.shape.cols, self.task.hardware.multiprocessors
+        multiplying = self.products * elements * self.shape.k / (_LIBRARY_PRODUCTS_A_US * multiprocessors)
+        moving = 8 * self.partials * elements / (BYTES_A_US * multiprocessors)
+        return self.products * _FIXED_US + multiplying + moving
 
 
 def lacks(hardware: Hardware) -> str:
@@ -327,34 +492,38 @@ def lacks(hardware: Hardware) -> str:
 
 
 def space(task: Task) -> Space:
-    shape = _Shape.of(task)
+    shape, rough = Shape.of(task), Space(partial(Contraction, task), (), _constraints(Shape.of(task), task.accuracy))
+    wgmma = task.hardware.capability == 90
+
+    def fastest(axes: tuple[Axis, ...]) -> float:
+        """The shortest time that is predicted for the combinations of the axes, with the splitting before them."""
+        return min((s.microseconds + s.splitting_microseconds for s in rough.schedules(axes)), default=math.inf)
+
     if shape.narrow:
-        mma = _axes("mma", products=(1,), intervals=(64,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1, 2, 4, 8))
-        sm90 = _axes("sm90", products=(1,), intervals=(64,), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2))
-        constraints = _constraints(shape, task.accuracy)
-        first, *others = [_likeliest_first(axes, constraints, shape) for axes in ((sm90, mma) if task.hardware.capability == 90 else (mma,))]
-        return Space(first, (*constraints, _slow(shape, constraints, (first, *others))), tuple(others))
-    variants = [_axes("sm80", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))]
-    if task.hardware.capability == 90:
-        of_sm90 = _axes(
-            "sm90", products=(3, 1), intervals=(64, 128, 16), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2)
-        )
-        variants.insert(0, of_sm90)
-    constraints = _constraints(shape, task.accuracy)
-    if task.hardware.capability == 90:
-        slices = _axes(
-            "slices", products=(3,), intervals=(64,), stages=(3,), clusters=(1,), multicast=(1, 2), splits=shape.splits_of_slices,
-            swizzle_groups=(16,)
-        )
-        variants.insert(0 if shape.fastest(slices, constraints) < shape.fastest(variants[0], constraints) else len(variants), slices)
-    # Blocks that split whole rows themselves have all of k.
-    whole = _axes(
-        "whole", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1,), swizzle_groups=(8, 16)
-    )
-    variants.append(whole)
-    first, *others = [_likeliest_first(_with_bits(axes, shape), constraints, shape) for axes in variants]
-    others.append(_with_bits(_library_axes(shape), shape))
-    return Space(first, (*constraints, _slow(shape, constraints, (first, *others))), tuple(others))
+        variants = [_axes("mma", products=(1,), intervals=(64,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1, 2, 4, 8))]
+        if wgmma:
+            variants.insert(0, _axes("sm90", products=(1,), intervals=(64,), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2)))
+        variants = [_likeliest_first(axes, rough) for axes in variants]
+    else:
+        variants = [_axes("sm80", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))]
+        if wgmma:
+            of_sm90 = _axes("sm90", products=(3, 1), intervals=(64, 128, 16), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2))
+            # Powers of two, and as many splits of k as fill the device.
+            filling = task.hardware.multiprocessors // shape.tiles(_TILES["slices"]["128x128"])
+            slices = _axes(
+                "slices", products=(3,), intervals=(64,), stages=(3,), clusters=(1,), multicast=(1, 2),
+                splits=tuple(sorted({2, 4, 8, 16, 32} | ({filling} if filling > 1 else set()))), swizzle_groups=(16,)
+            )
+            variants = [slices, of_sm90, *variants] if fastest(slices) < fastest(of_sm90) else [of_sm90, *variants, slices]
+        # Blocks that split whole rows themselves have all of k.
+        variants.append(_axes(
+            "whole", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1,), swizzle_groups=(8, 16)
+        ))  # fmt: skip
+        variants = [*(_likeliest_first(_with_bits(axes, shape), rough) for axes in variants), _with_bits(_library_axes(shape), shape)]
+    first, *others = variants
+    others_than_slices = min((fastest(axes) for axes in variants if axes[0].values != ("slices",)), default=0.0)
+    slow = _slow([s for axes in variants for s in rough.schedules(axes)], others_than_slices)
+    return Space(rough.schedule, first, (*rough.constraints, slow), tuple(others))
 
 
 def arithmetic(params: Params) -> Arithmetic:
@@ -380,7 +549,7 @@ def _axes(
     )
 
 
-def _with_bits(axes: tuple[Axis, ...], shape: _Shape) -> tuple[Axis, ...]:
+def _with_bits(axes: tuple[Axis, ...], shape: Shape) -> tuple[Axis, ...]:
     """The axes, with one for the bits of terms where these may be rounded: rows of inputs and of weights, which are long."""
     if shape.k < _ROUNDED_K or shape.turned or not shape.weight:
         return axes
@@ -388,7 +557,7 @@ def _with_bits(axes: tuple[Axis, ...], shape: _Shape) -> tuple[Axis, ...]:
     return (*axes, Axis("term_bits", (_WHOLE_TERMS, *rounded)))
 
 
-def _library_axes(shape: _Shape) -> tuple[Axis, ...]:
+def _library_axes(shape: Shape) -> tuple[Axis, ...]:
     """The same axes for the library, most of them with one value; its splits are promotion intervals of k."""
     return (
         Axis("variant", ("library",)),
@@ -403,367 +572,145 @@ def _library_axes(shape: _Shape) -> tuple[Axis, ...]:
     )
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """The sizes of a contraction at the captured batch, and the device that it runs on.
-
-    ``rows`` share one of the ``matrices`` of the right operand.
-    """
-
-    rows: int
-    cols: int
-    k: int
-    matrices: int
-    grouped: bool
-    weight: bool  # whether the right operand is a weight, which is split once
-    turned: bool  # whether rows of the left operand are columns in memory
-    ragged: bool  # whether rows of an operand in memory do not begin at multiples of 16 bytes
-    narrow: bool  # whether operands are of a half type, and multiplied as they are
-    span: int  # columns that are reduced together; 0 where none are
-    hardware: Hardware
-
-    @classmethod
-    def of(cls, task: Task) -> _Shape:
-        program = task.plan.program(task.kernel)
-        of = program.contraction
-        rows, grouped = of.group or program.rows, of.group is not None
-        weight = task.plan.graph.is_weight(of.weight)
-        ragged = of.k % 4 != 0 or (of.transposed and program.cols % 4 != 0)
-        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, ragged, is_narrow(of.dtype), program.span, task.hardware)
-
-    @property
-    def intervals(self) -> int:
-        """Promotion intervals of k, for three products by the library."""
-        return -(-self.k // _LIBRARY_INTERVAL)
-
-    @property
-    def splits_of_slices(self) -> tuple[int, ...]:
-        """Powers of two, and as many splits of k as fill the device."""
-        filling = self.hardware.multiprocessors // self.tiles({"variant": "slices", "tile": "128x128"})
-        return tuple(sorted({2, 4, 8, 16, 32} | ({filling} if filling > 1 else set())))
-
-    def tiles(self, params: Params) -> int:
-        tile = tile_of(params)
-        return self.matrices * -(-self.rows // tile.rows) * -(-self.cols // tile.cols)
-
-    def one_row_of_tiles(self, params: Params) -> bool:
-        return self.rows <= tile_of(params).rows
-
-    def holds_spans(self, params: Params) -> bool:
-        """Whether a warp finishes whole spans; sums in memory are finished by as many columns as that takes."""
-        if not self.span or partials_of(params):
-            return True
-        return tile_of(params).strip // int(params["cluster"]) % self.span == 0
-
-    def fits(self, params: Params, stages: int) -> bool:
-        """Whether a block can have so many stages, and with them as many neighbours as with two."""
-        if tile_of(params).shared_bytes(stages, leading_dimension(self.k, params)) > self.hardware.shared_bytes_per_block:
-            return False
-        alone = params["variant"] == "whole" and self.tiles(params) <= self.hardware.multiprocessors
-        return alone or self._resident(params, stages) == self._resident(params, 2)
-
-    def at_once(self, params: Params) -> int:
-        """Tiles that the whole device works on at a time."""
-        tile = tile_of(params)
-        of_a_block = 2 if isinstance(tile, _WarpgroupTile) and tile.apart else 1
-        return max(1, self._resident(params, int(params["stages"]))) * self.hardware.multiprocessors * of_a_block
-
-    def _resident(self, params: Params, stages: int) -> int:
-        """Blocks that run on a multiprocessor at a time; the system takes 1 KB of shared memory for each."""
-        tile = tile_of(params)
-        taken = tile.shared_bytes(stages, leading_dimension(self.k, params)) + 1024
-        return min(tile.blocks, self.hardware.shared_bytes_per_multiprocessor // taken)
-
-    def microseconds(self, params: Params) -> float:
-        """The predicted time: waves of tiles as on an H200, but no less than the time to read the weight and write the result.
-
-        It is right within a quarter on that device. On others it ranks the combinations.
-        """
-        if params["variant"] == "library":
-            return self._library_microseconds(params)
-        if params["variant"] == "whole":
-            return self._whole_microseconds(params)
-        splits, cluster, length = int(params["splits"]), int(params["cluster"]), leading_dimension(self.k, params)
-        tile, blocks = tile_of(params), self.tiles(params) * splits * cluster
-        waves = -(-blocks // self.at_once(params))
-        if isinstance(tile, _PlainTile):  # neighbours share the time of a multiprocessor
-            waves = -(-blocks // self.hardware.multiprocessors) / tile.blocks
-        steps = length / STEP / (splits * cluster)
-        bandwidth = BYTES_A_US * self.hardware.multiprocessors
-        adding_up = _CLUSTER_US if cluster > 1 else 0.0
-        if splits > 1:
-            adding_up += _SPLITS_US + 8 * splits * self.matrices * self.rows * self.cols / bandwidth
-        multiplying = waves * steps * tile.step_us * int(params["products"]) / 3
-        moved = self.matrices * self.cols * (2 * terms_of(params) * length + 4 * self.rows)
-        if int(params["multicast"]) > 1 and (self.one_row_of_tiles(params) or tile.cols < 256):
-            multiplying *= _SHARED_TILES
-        if rounds_terms(params):
-            multiplying *= _ROUNDED_SHARE
-        alone = isinstance(tile, _WarpgroupTile) and tile.blocks == 1 and not tile.alternates
-        if alone and (terms_of(params) == 2 or self.span) and self.k <= _SHORT_K:
-            multiplying += 4 * self.matrices * self.rows * self.cols / bandwidth  # the warpgroups store at the same time
-        if isinstance(tile, _WarpgroupTile) and tile.halves == 2 and self.span:
-            multiplying += waves * _WIDE_SPANS_US
-        if isinstance(tile, _SliceTile):
-            moved = 4 * length * (self.rows + self.cols)
-        return _FIXED_US + max(multiplying, moved / bandwidth) + adding_up
-
-    def splitting_microseconds(self, params: Params) -> float:
-        """The predicted time to split the operands beforehand, a weight not among them; very long rows are read twice."""
-        if params["variant"] in ("slices", "whole"):
-            return 0.0
-        elements = self.matrices * self.k * (self.rows + (0 if self.weight else self.cols))
-        bytes_of_each = (4 if self.k <= LONGEST_ROW else 8) + 2 * terms_of(params)
-        return bytes_of_each * elements / (BYTES_A_US * self.hardware.multiprocessors)
-
-    def fastest(self, axes: tuple[Axis, ...], constraints: tuple[Constraint, ...]) -> float:
-        """The shortest time that is predicted for the combinations of the axes, with the splitting before them."""
-        times = (self.microseconds(p) + self.splitting_microseconds(p) for p in Space(axes, constraints).allowed())
-        return min(times, default=math.inf)
-
-    def _whole_microseconds(self, params: Params) -> float:
-        """The predicted time of the variant ``whole``: each tile reads whole rows of both operands from the cache."""
-        tile, length = tile_of(params), leading_dimension(self.k, params)
-        moving = 4 * self.tiles(params) * (tile.rows + tile.cols) * length
-        waves = -(-self.tiles(params) // self.at_once(params))
-        multiplying = waves * length / STEP * tile.step_us
-        return _WHOLE_US + max(multiplying, moving / (_CACHE_BYTES_A_US * self.hardware.multiprocessors))
-
-    def _library_microseconds(self, params: Params) -> float:
-        """The predicted time of the library at the rate of a full chip, with its sums written and read."""
-        elements = self.rows * self.cols
-        products = int(params["products"])
-        multiplying = products * elements * self.k / (_LIBRARY_PRODUCTS_A_US * self.hardware.multiprocessors)
-        moving = 8 * partials_of(params) * elements / (BYTES_A_US * self.hardware.multiprocessors)
-        return products * _FIXED_US + multiplying + moving
-
-
-def _likeliest_first(axes: tuple[Axis, ...], constraints: tuple[Constraint, ...], shape: _Shape) -> tuple[Axis, ...]:
+def _likeliest_first(axes: tuple[Axis, ...], rough: Space[Contraction]) -> tuple[Axis, ...]:
     """The axes with their values ordered by the fastest combination of each, so that the fastest of all comes first."""
-    ranked = sorted(Space(axes, constraints).allowed(), key=shape.microseconds)
+    ranked = sorted(rough.schedules(axes), key=lambda s: s.microseconds)
 
     def rank(axis: str, value: ParamValue) -> int:
-        return next((n for n, p in enumerate(ranked) if p[axis] == value), len(ranked))
+        return next((n for n, s in enumerate(ranked) if getattr(s, axis) == value), len(ranked))
 
     return tuple(Axis(a.name, tuple(sorted(a.values, key=lambda v: rank(a.name, v)))) for a in axes)
 
 
-def _slow(shape: _Shape, constraints: tuple[Constraint, ...], variants: tuple[tuple[Axis, ...], ...]) -> Constraint:
+def _slow(allowed: Sequence[Contraction], others_than_slices: float) -> Constraint[Contraction]:
     """The constraint that rules out combinations that cannot win."""
-    fastest: dict[ParamValue, float] = {}
-    for axes in variants:
-        for params in Space(axes, constraints).allowed():
-            us = shape.microseconds(params)
-            fastest[params["variant"]] = min(us, fastest.get(params["variant"], us))
+    fastest: dict[str, float] = {}
+    for s in allowed:
+        fastest[s.variant] = min(s.microseconds, fastest.get(s.variant, s.microseconds))
     own = min((us for variant, us in fastest.items() if variant != "library"), default=0.0)
     fastest["whole"] = own  # that variant is for small contractions alone
-    fastest["slices"] = min((shape.fastest(axes, constraints) for axes in variants if axes[0].values != ("slices",)), default=0.0) / 2
+    fastest["slices"] = others_than_slices / 2
     if "mma" in fastest and "sm90" in fastest:  # and mma, beside wgmma, for those of so few tiles that its small ones win
         fastest["mma"] = min(fastest["mma"], _MMA_SHARE * fastest["sm90"])
-    return Constraint(
-        "slow",
+    return Constraint("slow", ("variant", "products", "tile", "splits", "cluster", "multicast", "stages", "term_bits"),
         "by waves of tiles, another combination of the variant (for whole rows, of any of ours) takes less than half the time;"
         " slices of k, which blocks split themselves, are to be faster than anything else",
-        lambda p: shape.microseconds(p) <= 2.0 * fastest.get(p["variant"], 0.0),
-    )
+        lambda s: s.microseconds <= 2.0 * fastest.get(s.variant, 0.0))
 
 
-def _constraints(shape: _Shape, accuracy: Accuracy) -> tuple[Constraint, ...]:
-    one_product = Constraint(
-        "one_product",
+def _constraints(shape: Shape, accuracy: Accuracy) -> tuple[Constraint[Contraction], ...]:
+    one_product = Constraint("one_product", ("products",),
         "one product of float16 terms is only as accurate as TF32, and the accuracy class asks for more",
-        lambda p: p["products"] == 3 or accuracy is Accuracy.TF32 or shape.narrow,
-    )
-    own = tuple(
-        Constraint(c.name, c.reason, lambda p, holds=c.holds: p["variant"] == "library" or holds(p))
-        for c in _own_constraints(shape)
-    )
-    library = tuple(
-        Constraint(c.name, c.reason, lambda p, holds=c.holds: p["variant"] != "library" or holds(p))
-        for c in _library_constraints(shape)
-    )
-    return (one_product, *own, *library)
+        lambda s: s.products == 3 or accuracy is Accuracy.TF32 or shape.narrow)
+    return (one_product, *(_of_variants(False, c) for c in _own_constraints(shape)), *(_of_variants(True, c) for c in _library_constraints(shape)))
 
 
-def _library_constraints(shape: _Shape) -> tuple[Constraint, ...]:
+def _of_variants(library: bool, of: Constraint[Contraction]) -> Constraint[Contraction]:
+    """The constraint for the library alone, or for all other variants alone."""
+    return replace(of, reads=("variant", *of.reads), holds=lambda s: s.library is not library or of.holds(s))
+
+
+def _library_constraints(shape: Shape) -> tuple[Constraint[Contraction], ...]:
     return (
-        Constraint(
-            "matrices",
+        Constraint("matrices", (),
             "the library is given one matrix on the right; batches of them are left to kernels of our own",
-            lambda p: not shape.grouped,
-        ),
-        Constraint(
-            "few_rows",
+            lambda s: not shape.grouped),
+        Constraint("few_rows", (),
             f"short sums of {shape.rows} rows are more exact in PyTorch than the library's over {_LIBRARY_INTERVAL} of k",
-            lambda p: shape.rows >= _MANY_ROWS or shape.k >= _LONG_K,
-        ),
-        Constraint(
-            "promotion_intervals",
+            lambda s: shape.rows >= _MANY_ROWS or shape.k >= _LONG_K),
+        Constraint("promotion_intervals", ("splits", "products"),
             "three products are promoted after short intervals of k; one product, as accurate as TF32, is not",
-            lambda p: p["splits"] == (shape.intervals if p["products"] == 3 else 1),
-        ),
-        Constraint(
-            "sums_memory",
-            "the sums of so many intervals would take more than a GiB",
-            lambda p: 4 * partials_of(p) * shape.rows * shape.cols <= _SUMS_BYTES,
-        ),
+            lambda s: s.splits == (shape.intervals if s.products == 3 else 1)),
+        Constraint("sums_memory", ("splits", "products"), "the sums of so many intervals would take more than a GiB",
+            lambda s: 4 * s.partials * shape.rows * shape.cols <= _SUMS_BYTES),
     )
 
 
-def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
+def _own_constraints(shape: Shape) -> tuple[Constraint[Contraction], ...]:
     rows, cols = shape.rows, shape.cols
     shared = ("128x256", "128x128") if shape.k <= _SHORT_K else ("128x256",)  # tiles, where there are many rows of them
 
-    def splits(p: Params) -> int:
-        return int(p["splits"]) * int(p["cluster"])
-
-    def shares_terms(p: Params) -> bool:
-        return p["multicast"] != 1 and p["variant"] != "slices"
-
+    room = ("variant", "tile", "stages", "splits")  # that shared memory is taken by
     return (
-        Constraint(
-            "spans",
+        Constraint("spans", ("variant", "tile", "splits", "cluster"),
             f"a warp does not finish whole spans of the {shape.span} columns that are reduced together",
-            shape.holds_spans,
-        ),
-        Constraint(
-            "promotion_of_one_product",
+            lambda s: s.holds_spans),
+        Constraint("promotion_of_one_product", ("products", "promotion_interval"),
             "the sums of one product of float16 terms stay in the tensor cores' accumulators to the end",
-            lambda p: p["products"] == 3 or p["promotion_interval"] == 64,
-        ),
-        Constraint(
-            "registers",
+            lambda s: s.products == 3 or s.promotion_interval == 64),
+        Constraint("registers", ("promotion_interval", "tile"),
             "sums of 256 columns leave no registers for accumulators of their own for the small products",
-            lambda p: p["promotion_interval"] != 128 or p["tile"] != "128x256",
-        ),
-        Constraint(
-            "rounded_terms",
-            "one product has one term, which is not rounded",
-            lambda p: not rounds_terms(p) or p["products"] == 3,
-        ),
-        Constraint(
-            "short_sums",
+            lambda s: s.promotion_interval != 128 or s.tile != "128x256"),
+        Constraint("rounded_terms", ("term_bits", "products"), "one product has one term, which is not rounded",
+            lambda s: not s.rounded or s.products == 3),
+        Constraint("short_sums", ("variant", "products", "promotion_interval"),
             "PyTorch's sums over so few of k are more exact than a promotion interval, in which positive products lose to truncation",
-            lambda p: p["variant"] != "sm90" or p["products"] == 1 or shape.k >= _LEAST_K[int(p["promotion_interval"])],
-        ),
-        Constraint(
-            "idle_promotions",
+            lambda s: s.variant != "sm90" or s.products == 1 or shape.k >= _LEAST_K[s.promotion_interval]),
+        Constraint("idle_promotions", ("variant", "promotion_interval"),
             "sums over so many of k need no promotion after every 16",
-            lambda p: p["variant"] != "sm90" or p["promotion_interval"] != 16 or shape.k < _LEAST_K[64],
-        ),
-        Constraint(
-            "one_promotion",
+            lambda s: s.variant != "sm90" or s.promotion_interval != 16 or shape.k < _LEAST_K[64]),
+        Constraint("one_promotion", ("promotion_interval", "splits", "cluster"),
             "sums over no more than 64 of k are promoted once in any case",
-            lambda p: p["promotion_interval"] != 128 or leading_dimension(shape.k, p) > STEP * splits(p),
-        ),
-        Constraint(
-            "whole_rows",
+            lambda s: s.promotion_interval != 128 or s.ld > STEP * s.parts),
+        Constraint("whole_rows", ("variant",),
             "blocks that split whole rows of x themselves need those in memory, and a w that was split beforehand: a weight of one matrix",
-            lambda p: p["variant"] != "whole" or (shape.weight and not shape.grouped and not shape.turned),
-        ),
-        Constraint(
-            "slices_of_inputs",
+            lambda s: s.variant != "whole" or (shape.weight and not shape.grouped and not shape.turned)),
+        Constraint("slices_of_inputs", ("variant",),
             "blocks split slices of k of inputs whose rows lie in memory in groups of 16 bytes; a weight is split once",
-            lambda p: p["variant"] != "slices" or not (shape.weight or shape.grouped or shape.turned or shape.ragged),
-        ),
-        Constraint(
-            "more_stages",
-            f"k = {shape.k} has no step for a fourth stage",
-            lambda p: p["variant"] != "whole" or int(p["stages"]) <= max(3, -(-shape.k // STEP)),
-        ),
-        Constraint(
-            "shared_memory",
+            lambda s: s.variant != "slices" or not (shape.weight or shape.grouped or shape.turned or shape.ragged)),
+        Constraint("more_stages", ("variant", "stages"), f"k = {shape.k} has no step for a fourth stage",
+            lambda s: s.variant != "whole" or s.stages <= max(3, -(-shape.k // STEP))),
+        Constraint("shared_memory", room,
             "the stages, and whole rows, need more shared memory than a block, or its neighbours on a multiprocessor, can have",
-            lambda p: shape.fits(p, int(p["stages"])),
-        ),
-        Constraint(
-            "short_ring",
-            "seven stages fit",
-            lambda p: p["variant"] != "sm90" or p["stages"] == 7 or not shape.fits(p, 7),
-        ),
-        Constraint(
-            "two_blocks",
+            lambda s: s.fits(s.stages)),
+        Constraint("short_ring", room, "seven stages fit",
+            lambda s: s.variant != "sm90" or s.stages == 7 or not s.fits(7)),
+        Constraint("two_blocks", (*room, "products", "cluster"),
             f"two blocks of a multiprocessor have registers for the sums of one product, and pay off where k <= {_SHORT_K} and the chip is full",
-            lambda p: p["tile"] != "2x128x128"
-            or (p["products"] == 1 and splits(p) == 1 and shape.k <= _SHORT_K and shape.tiles(p) >= shape.at_once(p)),
-        ),
-        Constraint(
-            "tiles_apart",
+            lambda s: s.tile != "2x128x128"
+            or (s.products == 1 and s.parts == 1 and shape.k <= _SHORT_K and s.tiles >= s.at_once)),
+        Constraint("tiles_apart", (*room, "products", "cluster", "promotion_interval"),
             f"one warpgroup stores while another multiplies three products, which pays off where {STEP} < k <= {_SHORT_K} and the chip is full",
-            lambda p: p["tile"] != "128x128+"
-            or (p["products"] == 3 and p["stages"] == 7 and splits(p) == 1 and p["promotion_interval"] != 128 and STEP < shape.k <= _SHORT_K and shape.tiles(p) >= 2 * shape.at_once(p)),
-        ),
-        Constraint(
-            "tiles_in_turns",
+            lambda s: s.tile != "128x128+"
+            or (s.products == 3 and s.stages == 7 and s.parts == 1 and s.promotion_interval != 128 and STEP < shape.k <= _SHORT_K and s.tiles >= 2 * s.at_once)),
+        Constraint("tiles_in_turns", (*room, "products", "cluster", "promotion_interval"),
             f"two warpgroups store while a third multiplies three products of all of k, which pays off where k <= {STEP} and the chip is full",
-            lambda p: p["tile"] != "192x128"
-            or (p["products"] == 3 and p["stages"] == 7 and splits(p) == 1 and p["promotion_interval"] == 16 and shape.k <= STEP and shape.tiles(p) >= 2 * shape.at_once(p)),
-        ),
-        Constraint(
-            "shallow_pipeline",
-            "one stage is filled while the other is used, where three stages fit",
-            lambda p: p["stages"] != 2 or not shape.fits(p, 3),
-        ),
-        Constraint(
-            "idle_rows",
-            f"half of a tile's rows or more would lie beyond {rows}",
-            lambda p: tile_of(p).rows < 2 * rows or tile_of(p).rows == min(t.rows for t in _TILES[str(p["variant"])].values()),
-        ),
-        Constraint(
-            "idle_columns",
-            f"half of a tile's columns or more would lie beyond {cols}",
-            lambda p: tile_of(p).cols < 2 * cols or tile_of(p).cols == 64,
-        ),
-        Constraint(
-            "two_ways_to_split",
+            lambda s: s.tile != "192x128"
+            or (s.products == 3 and s.stages == 7 and s.parts == 1 and s.promotion_interval == 16 and shape.k <= STEP and s.tiles >= 2 * s.at_once)),
+        Constraint("shallow_pipeline", room, "one stage is filled while the other is used, where three stages fit",
+            lambda s: s.stages != 2 or not s.fits(3)),
+        Constraint("idle_rows", ("variant", "tile"), f"half of a tile's rows or more would lie beyond {rows}",
+            lambda s: s.of_tile.rows < 2 * rows or s.of_tile.rows == min(t.rows for t in _TILES[s.variant].values())),
+        Constraint("idle_columns", ("variant", "tile"), f"half of a tile's columns or more would lie beyond {cols}",
+            lambda s: s.of_tile.cols < 2 * cols or s.of_tile.cols == 64),
+        Constraint("two_ways_to_split", ("splits", "cluster"),
             "k is split over the blocks of a cluster, or over independent blocks",
-            lambda p: p["splits"] == 1 or p["cluster"] == 1,
-        ),
-        Constraint(
-            "splits_of_large_tiles",
+            lambda s: s.splits == 1 or s.cluster == 1),
+        Constraint("splits_of_large_tiles", ("splits", "cluster", "tile"),
             "a smaller tile gives as many blocks as half the k of this one would, with nothing to add up",
-            lambda p: splits(p) == 1 or p["tile"] != "128x256",
-        ),
-        Constraint(
-            "short_splits",
+            lambda s: s.parts == 1 or s.tile != "128x256"),
+        Constraint("short_splits", ("splits", "cluster"),
             f"splits of k = {shape.k} so short that filling the pipeline is most of their time",
-            lambda p: splits(p) == 1 or leading_dimension(shape.k, p) >= (512 if int(p["splits"]) > 1 else 128) * splits(p),
-        ),
-        Constraint(
-            "splits_to_fill",
-            "the chip is full without so many splits of k",
-            lambda p: splits(p) == 1 or shape.tiles(p) * splits(p) <= shape.at_once(p),
-        ),
-        Constraint(
-            "multicast_of_splits",
+            lambda s: s.parts == 1 or s.ld >= (512 if s.splits > 1 else 128) * s.parts),
+        Constraint("splits_to_fill", (*room, "cluster"), "the chip is full without so many splits of k",
+            lambda s: s.parts == 1 or s.tiles * s.parts <= s.at_once),
+        Constraint("multicast_of_splits", ("variant", "multicast", "splits", "cluster"),
             "blocks that share tiles have all of k, and the same matrix",
-            lambda p: not shares_terms(p) or (splits(p) == 1 and not shape.grouped),
-        ),
-        Constraint(
-            "multicast_of_full_chips",
+            lambda s: not s.shares_terms or (s.parts == 1 and not shape.grouped)),
+        Constraint("multicast_of_full_chips", (*room, "multicast"),
             "only with a chip full of the largest tiles, or of those for short sums, is sharing those of w faster than anything else",
-            lambda p: not shares_terms(p) or shape.one_row_of_tiles(p) or (p["tile"] in shared and shape.tiles(p) >= shape.at_once(p)),
-        ),
-        Constraint(
-            "multicast_of_slices",
+            lambda s: not s.shares_terms or s.one_row_of_tiles or (s.tile in shared and s.tiles >= s.at_once)),
+        Constraint("multicast_of_slices", ("variant", "multicast", "tile"),
             "blocks side by side share slices of x in pairs of tiles",
-            lambda p: p["multicast"] == 1 or p["variant"] != "slices" or -(-cols // tile_of(p).cols) % 2 == 0,
-        ),
-        Constraint(
-            "multicast_along_columns",
+            lambda s: s.multicast == 1 or s.variant != "slices" or -(-cols // s.of_tile.cols) % 2 == 0),
+        Constraint("multicast_along_columns", (*room, "multicast"),
             "blocks side by side share tiles of x in pairs of whole tiles, of the largest, where there are nearly enough for the chip",
-            lambda p: not shares_terms(p) or not shape.one_row_of_tiles(p)
-            or (p["tile"] == "128x256" and cols % (2 * tile_of(p).cols) == 0 and 4 * shape.tiles(p) >= 3 * shape.at_once(p)),
-        ),
-        Constraint(
-            "wide_clusters",
+            lambda s: not s.shares_terms or not s.one_row_of_tiles
+            or (s.tile == "128x256" and cols % (2 * s.of_tile.cols) == 0 and 4 * s.tiles >= 3 * s.at_once)),
+        Constraint("wide_clusters", (*room, "cluster"),
             "clusters of four find room for themselves on three quarters of the chip",
-            lambda p: int(p["cluster"]) < 4 or shape.tiles(p) * int(p["cluster"]) <= shape.at_once(p) * 3 // 4,
-        ),
-        Constraint(
-            "one_swizzle_group",
+            lambda s: s.cluster < 4 or s.tiles * s.cluster <= s.at_once * 3 // 4),
+        Constraint("one_swizzle_group", ("variant", "tile", "swizzle_group"),
             "all tiles of rows are in one swizzle group, as they are with 16, or blocks go along rows of tiles",
-            lambda p: p["swizzle_group"] == 16
-            or (-(-rows // tile_of(p).rows) > int(p["swizzle_group"]) and p["tile"] != "192x128"),
-        ),
+            lambda s: s.swizzle_group == 16 or (-(-rows // s.of_tile.rows) > s.swizzle_group and s.tile != "192x128")),
     )

@@ -13,38 +13,20 @@ by the variants sm90 and mma. Six variants share all but the multiplying:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.codegen.c_printer import describe, load_statement, output_pointer, pointer, row_loads, statement, store_statement
+from kgen.codegen.arguments import arguments as pointers, rendering, signature, sources, written
+from kgen.codegen.c_printer import describe, load_statement, output_pointer, pointer, row_statements, statement, store_statement
 from kgen.codegen.combines import SPELLED
 from kgen.codegen.template import Argument, Before, Filled, Rendering, Task, Template
 from kgen.compiler.graph.dtypes import DTYPES, is_float, is_narrow
-from kgen.compiler.loops.passes import Pass, Schedule, schedule
-from kgen.compiler.loops.program import ELEMENT, ROW, Load, Program, Reduce, Store
+from kgen.compiler.loops.passes import Pass, Passes, passes_of
+from kgen.compiler.loops.program import ELEMENT, ROW, Load, Program, Reduce, Store, by_col, taken
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.templates.cuda import common
-from kgen.templates.cuda.contraction.space import (LONGEST_ROW, WIDEST_SPAN, arithmetic, exchanges_for_spans, groups_of,
-                                                   lacks, leading_dimension, partials_of, rounds_terms, shared_operand,
-                                                   slots_of, space, sums_leading_dimension, terms_of, tile_of)
-
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "variant": "generation of tensor cores",
-    "products": "products on tensor cores that make one in float32",
-    "promotion_interval": "products that tensor cores add up before their sums are added in float32",
-    "tile": "elements that are worked on at a time",
-    "splits": "parts that a sum is split into, for more blocks",
-    "cluster": "blocks that share one tile of the result",
-    "multicast": "blocks that a tile of an operand is loaded for at once",
-    "stages": "tiles that are loaded ahead",
-    "swizzle_group": "tiles of rows that blocks take together, for the L2 cache",
-    "term_bits": "bits of the significands of the two float16 terms of an element",
-}
+from kgen.templates.cuda.contraction.space import LONGEST_ROW, WIDEST_SPAN, Contraction, arithmetic, lacks, space
 
 #: Of the splitting kernel: the longest row, in elements, for threads with so many groups of eight columns each. Longer rows
 #: are read twice.
@@ -91,44 +73,41 @@ def _takes_spans(program: Program) -> bool:
     return WIDEST_SPAN % program.span == 0 and in_order and kinds
 
 
-def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel, two_passes=task.plan.program(task.kernel).span > 0)
-    of, terms, library = program.contraction, terms_of(params), params["variant"] == "library"
-    half = is_narrow(of.dtype)
-    n, k, ld = program.cols, of.k, leading_dimension(of.k, params)
-    tile, strip = None if library else tile_of(params), max(_STRIP_COLS, program.span)
-    operands = _Operands.of(task, program, params)
+def render(schedule: Contraction) -> Rendering:
+    task, program = schedule.task, schedule.program
+    of, terms, library = program.contraction, schedule.terms, schedule.library
+    n, k, ld = program.cols, of.k, schedule.ld
+    tile, strip = None if library else schedule.of_tile, max(_STRIP_COLS, program.span)
+    operands = _Operands.of(schedule)
     moments, finishing = common.finishing(task) if program.moments_of else ({}, [])
-    args = operands.arguments(pointers(task, program, params), split_before=library)
+    args = operands.arguments(pointers(schedule), split_before=library)
     elementwise = [a for a in args if a.role == "out" or (a.role == "in" and a.tensor in program.tensors)]
-    before = _before(task, program, params, operands) if library else None
+    before = _before(schedule, operands) if library else None
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "formula": of.formula(n),
-        "variant": params["variant"],
+        "variant": schedule.variant,
         "tile": tile,
         "ragged": n % (tile.cols if tile else strip) != 0,
-        "stages": params["stages"],
-        "slots": slots_of(params),
+        "stages": schedule.stages,
+        "slots": schedule.slots,
         "terms": terms,
         "dtype": of.dtype,
         "operand": DTYPES[of.dtype].memory,
         "mma": DTYPES[of.dtype].mma or "mma",
-        "half_operands": half,
+        "half_operands": is_narrow(of.dtype),
         "terms_word": "terms" if terms == 2 else "float16",
-        "splits": params["splits"],
-        "partials": partials_of(params),
-        "swizzle_group": params["swizzle_group"],
-        "cluster": params["cluster"],
-        "multicast": params["multicast"],
-        "shared": shared_operand(task, params),
-        "clustered": params["cluster"] != 1 or params["multicast"] != 1,
-        "promotion_interval": ld // int(params["splits"]) if library else params["promotion_interval"],
+        "splits": schedule.splits,
+        "partials": schedule.partials,
+        "swizzle_group": schedule.swizzle_group,
+        "cluster": schedule.cluster,
+        "multicast": schedule.multicast,
+        "shared": schedule.shared_operand,
+        "clustered": schedule.cluster != 1 or schedule.multicast != 1,
+        "promotion_interval": ld // schedule.splits if library else schedule.promotion_interval,
         "n": n,
         "k": k,
         "ld": ld,
-        "sums_ld": sums_leading_dimension(n),
+        "sums_ld": schedule.shape.sums_ld,
         "grouped": of.group is not None,
         "group": of.group,
         "prepared": operands.prepared and operands.prepared.name,
@@ -136,7 +115,7 @@ def render(task: Task, params: Params) -> Rendering:
         "x": operands.x.name,
         "weight": operands.right.name,
         "balanced": operands.balanced,
-        "split": _split(k, ld, terms, operands.balanced, rounds_terms(params)),
+        "split": _split(k, ld, terms, operands.balanced, schedule.rounded),
         "split_columns": _split_columns(task, k, ld, terms, operands.balanced),
         "turned": of.turned,
         "columns_of_weight": of.transposed and not operands.prepared,
@@ -154,22 +133,20 @@ def render(task: Task, params: Params) -> Rendering:
         "sum": of.name,
         "epilogue": ", ".join(_words(task)),
         "split_parameters": before and signature(before.arguments)["launcher_parameters"],
-        **_epilogue(program, args, _widest(program, params), groups_of(params, program.moments_of is not None), common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n)),
+        **_epilogue(program, args, _widest(schedule), schedule.most_groups, common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n)),
         **moments,
-        **signature([*args, *finishing]),
     }
-    return Rendering(context, (*args, *finishing), specific=params["variant"] in ("sm90", "slices"), before=before)
+    return rendering(schedule, [*args, *finishing], context, specific=schedule.variant in ("sm90", "slices"), before=before)
 
 
-def _before(task: Task, program: Program, params: Params, operands: _Operands) -> Before:
+def _before(schedule: Contraction, operands: _Operands) -> Before:
     """The first steps of the variant ``library``: it splits the operands and has the library multiply their terms."""
-    n, terms = program.cols, terms_of(params)
-    ld = leading_dimension(program.contraction.k, params)
+    task, program, n, terms, ld = schedule.task, schedule.program, schedule.program.cols, schedule.terms, schedule.ld
     row, behind = ld * terms // 2, "" if operands.prepared else f" + {n * ld * terms // 2}"
     w = task.plan.graph.fresh(operands.prepared.name) if operands.prepared else f"{{workspace}}[{{rows}} * {row} :]"
     sums = f"{{workspace}}[{{rows}} * {row}{behind} :]"
     sizes = f"({{rows}}, {n}, {ld})"
-    call = f"multiply_terms({{workspace}}, {w}, {sums}, {terms}, {params['splits']}, {sizes}, {sums_leading_dimension(n)})"
+    call = f"multiply_terms({{workspace}}, {w}, {sums}, {terms}, {schedule.splits}, {sizes}, {schedule.shape.sums_ld})"
     scratch = [Argument(output_pointer(s.tensor), "out", s.tensor) for s in program.stores if s.level == ELEMENT][:1]
     prepared = (operands.prepared,) if operands.prepared else ()
     assert operands.workspace is not None
@@ -210,34 +187,34 @@ class _Operands:
     balanced: bool = False  #: whether the elements of one k are evened out over both operands before they are split
 
     @classmethod
-    def of(cls, task: Task, program: Program, params: Params) -> _Operands:
-        of, n, terms = program.contraction, program.cols, terms_of(params)
-        ld = leading_dimension(of.k, params)
-        row = 0 if params["variant"] == "slices" else ld * terms // 2  # float32 elements that a row's terms take in memory
+    def of(cls, schedule: Contraction) -> _Operands:
+        task, program, sums_ld, partials = schedule.task, schedule.program, schedule.shape.sums_ld, schedule.partials
+        of, n, terms, ld = program.contraction, program.cols, schedule.terms, schedule.ld
+        row = 0 if schedule.variant == "slices" else ld * terms // 2  # float32 elements that a row's terms take in memory
         x, right = (Argument(pointer(name), "in", name, dtype=of.dtype) for name in (of.x, of.weight))
         turned = "{}.mT" if of.transposed else "{}"
-        size = f"rows * {row + 1 + partials_of(params) * sums_leading_dimension(n)}"
-        moments = f"(rows + 15) // 16 * {2 * sums_leading_dimension(n)}"
+        size = f"rows * {row + 1 + partials * sums_ld}"
+        moments = f"(rows + 15) // 16 * {2 * sums_ld}"
         size += f" + {moments}" if program.moments_of else ""
-        repaired = f"rows * {sums_leading_dimension(n)}"
+        repaired = f"rows * {sums_ld}"
         size += f" + {repaired}" if _repairs_apart(program) else ""
         if is_narrow(of.dtype):
-            needed = [f"{partials_of(params)} * rows * {sums_leading_dimension(n)}"] if partials_of(params) else []
+            needed = [f"{partials} * rows * {sums_ld}"] if partials else []
             needed += [moments] if program.moments_of else []
             workspace = Argument("workspace", "workspace", size=" + ".join(needed)) if needed else None
             return cls(x, right, None, workspace, of.transposed)
         if not task.plan.graph.is_weight(of.weight):
             w_rows = n if of.group is None else f"rows // {of.group} * {n}"
-            balanced = _lacks_terms(program) and params["variant"] != "slices"
+            balanced = _lacks_terms(program) and schedule.variant != "slices"
             size += f" + {w_rows} * {row + 1} + {2 * ld + 6 if balanced else 3}"
             return cls(x, right, None, Argument("workspace", "workspace", size=size), of.transposed, balanced)
         w_rows = of.matrices * n
         filled = Filled(f"{task.kernel.name}_split_weight", w_rows, turned)
         name = f"{of.weight}_{'split' if terms == 2 else 'rounded'}"
-        name += f"_{ld}" if params["variant"] == "library" else ""  # kernels of a file may share the terms of a weight
-        name += "_short" if rounds_terms(params) else ""
+        name += f"_{ld}" if schedule.variant == "library" else ""  # kernels of a file may share the terms of a weight
+        name += "_short" if schedule.rounded else ""
         prepared = Argument(name, "prepared", of.weight, str(w_rows * row + w_rows), filled=filled)
-        if params["variant"] == "whole":
+        if schedule.variant == "whole":
             needed = [moments] if program.moments_of else [repaired] if _repairs_apart(program) else []
             workspace = Argument("workspace", "workspace", size=needed[0]) if needed else None
             return cls(x, right, prepared, workspace, of.transposed)
@@ -279,12 +256,12 @@ def _split_columns(task: Task, k: int, ld: int, terms: int, balanced: bool) -> s
     return f"{name}<{k}, {ld}, {terms}{', true' if balanced else ''}>"
 
 
-def _widest(program: Program, params: Params) -> int:
+def _widest(schedule: Contraction) -> int:
     """Neighbouring columns that a lane finishes, at most: two where it reduces spans.
 
     Their reductions take so many instructions that an exchange before them costs more than narrow stores.
     """
-    narrow = program.span > 0 and not is_narrow(program.contraction.dtype) and not exchanges_for_spans(params)
+    narrow = schedule.shape.span > 0 and not schedule.shape.narrow and not schedule.exchanges_for_spans
     return 2 if narrow else _STRIP_COLS
 
 
@@ -309,42 +286,42 @@ def _epilogue(program: Program, args: list[Argument], widest: int, most: int, st
         "width": max(vec, 2),
         "at_once": min(at_once, most) if vec <= 2 else max(1, min(at_once, most) // vec),  # chunks, of as many groups as a vector is wide
         "column_addresses": [f"{read_from[x.tensor]} + {x.access.index('row', 'col')}" for x in columns],
-        "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
+        "row_statements": row_statements(plan, "cuda"),
         "passes": passes,
         **passes[0],
     }
 
 
-def _in_place(program: Program) -> Schedule:
+def _in_place(program: Program) -> Passes:
     """The passes of the epilogue: a value that is kept between them takes the place of its sum; else all are computed again."""
-    plan, taken = schedule(program, keep=True), False
+    plan, replaced = passes_of(program, keep=True), False
     for of in plan.passes:
-        if taken and program.contraction.name in _read(of):
-            return schedule(program, keep=False)
-        taken = taken or bool(of.keeps)
-    return plan if plan.kept <= 1 else schedule(program, keep=False)
+        if replaced and program.contraction.name in _read(of):
+            return passes_of(program, keep=False)
+        replaced = replaced or bool(of.keeps)
+    return plan if plan.kept <= 1 else passes_of(program, keep=False)
 
 
 def _read(of: Pass) -> set[str]:
     """The values that a pass uses."""
-    return {name for x in (*of.maps, *of.reductions) for name in x.args} | {s.arg for s in of.stores}
+    return taken((*of.maps, *of.reductions, *of.stores))
 
 
 def _columns(of: Pass) -> list[Load]:
     """The loads of a pass that belong to whole columns."""
-    return [x for x in of.loads if x.tensor and x.level == ELEMENT and "row" not in x.access.index()]
+    return [x for x in of.loads if x.tensor and x.level == ELEMENT and not x.access.takes_row]
 
 
 def _pass(
-    program: Program, plan: Schedule, of: Pass, first: Sequence[Load], vec: int, args: list[Argument], store: str
+    program: Program, plan: Passes, of: Pass, first: Sequence[Load], vec: int, args: list[Argument], store: str
 ) -> dict[str, object]:
     """The statements of one pass over the columns of a lane; it reads ``first`` of whole columns before all else."""
     read_from, columns = sources(args), _columns(of)
     outer, inner = common.load_statements([x for x in of.loads if x not in columns], vec, read_from)
-    taken = [f"const float {x.name} = {x.name}_columns[chunk][j];" for x in columns]
+    held = [f"const float {x.name} = {x.name}_columns[chunk][j];" for x in columns]
     store_outer, store_inner, close = common.store_statements(of.stores, vec, args, store)
     values = [*of.held, *({program.contraction.name} & _read(of))]
-    inside = taken + inner + [statement(m, "cuda") for m in of.maps] + store_inner
+    inside = held + inner + [statement(m, "cuda") for m in of.maps] + store_inner
     results = [(r.names[0], r.kind, SPELLED[r.kind]) for r in of.reductions]
     return {
         "comment": describe(of, tuple(s.tensor for s in (*of.stores, *of.row_stores))),
@@ -352,33 +329,31 @@ def _pass(
         "column_loads": [line for x in first for line in _column_load(x, vec, read_from[x.tensor])],
         "outer": outer + store_outer,
         "inner": inside,
-        "names_columns": _mentions("col", [*outer, *inside, *close]),
+        "names_columns": by_col((*(x for x in of.loads if x not in columns), *of.stores)),
         "takes": [how.take.format(name, r.arg) for (name, _, how), r in zip(results, of.reductions)],
         "close": close,
         "value": values[0] if values else "",
         "keeps": of.keeps[0] if of.keeps else "",
         "results": [{"name": name, "kind": kind, "start": how.starts[0]} for name, kind, how in results],
         "of_span": _of_span(program, plan, _read(of) - {r.names[0] for r in of.reductions}, args),
-        "row_stores": _of_span(program, plan, {s.arg for s in of.row_stores}, args, [store_statement(s, written(s, args)) for s in of.row_stores]),
+        "row_stores": _of_span(program, plan, {s.arg for s in of.row_stores}, args, of.row_stores),
     }
 
 
-def _of_span(program: Program, plan: Schedule, needed: set[str], args: list[Argument], stores: Sequence[str] = ()) -> list[str]:
+def _of_span(program: Program, plan: Passes, needed: set[str], args: list[Argument], stores: Sequence[Store] = ()) -> list[str]:
     """The statements that find these values of a whole span, from those that its reductions left, and that store them."""
     found: list[str] = []
+    loads: list[Load] = []
     steps = [*plan.row_loads, *(s for s in program.steps if isinstance(s, Reduce) or s.level == ROW)]
     for step in reversed(steps):
         if isinstance(step, Reduce):
             found += [f"const float {name} = {name}_of[span];" for name in step.names if name in needed]
         elif step.name in needed:
             needed = needed | set(step.args)
+            loads += [step] if isinstance(step, Load) else []
             found.append(load_statement(step, sources(args)) if isinstance(step, Load) else statement(step, "cuda"))
-    lines = [*found[::-1], *stores]
-    return ["const int col = begin + first * Lanes::COLS;", *lines] if _mentions("col", lines) else lines
-
-
-def _mentions(name: str, lines: Sequence[str]) -> bool:
-    return any(re.search(rf"\b{name}\b", line) for line in lines)
+    lines = [*found[::-1], *(store_statement(s, written(s, args)) for s in stores)]
+    return ["const int col = begin + first * Lanes::COLS;", *lines] if by_col((*loads, *stores)) else lines
 
 
 def _vector(program: Program, stores: Sequence[Store]) -> int:
@@ -412,15 +387,7 @@ def _column_load(load: Load, vec: int, source: str) -> list[str]:
 
 
 TEMPLATE = Template(
-    name="contraction",
-    device_type="cuda",
-    file="cuda/contraction/contraction.cu.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-    lacks=lacks,
-    arithmetic=arithmetic,
+    name="contraction", device_type="cuda", file="cuda/contraction/contraction.cu.j2", takes=takes,
+    schedule=Contraction, space=space, render=render, lacks=lacks, arithmetic=arithmetic, of_structure=True,
     biased=True,  # tensor cores truncate where they add
-    of_structure=True,
-)
+)  # fmt: skip

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 from kgen.candidate import Params
 from kgen.codegen.space import Axis, Constraint, Space
-from kgen.codegen.template import Task
+from kgen.codegen.template import Schedule, Task, parameter
 from kgen.compiler.graph.convolutions import Convolution, Line, Residue
 from kgen.compiler.graph.dtypes import DTYPES, is_narrow
 from kgen.compiler.loops.expr import Expr, calls, has_sign
 from kgen.compiler.loops.functions import FUNCTIONS
-from kgen.compiler.loops.passes import schedule
+from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import ELEMENT, Map, Program
 from kgen.devices.hardware import Hardware
 from kgen.devices.roofline import Arithmetic
@@ -172,10 +173,6 @@ _REACH = {1: (65535, 32767), 2: (255, 127), 3: (31, 15)}
 _MOST_STRIDE = 8  # elements; between windows, for TMA
 
 
-def tile_of(params: Params) -> Tile:
-    return TILES[str(params["variant"])][str(params["tile"])]
-
-
 @dataclass(frozen=True)
 class Together:
     """Residues of the last dimension whose outputs a warp has and stores together: ``step`` neighbours for each place of the window.
@@ -220,11 +217,6 @@ def together(program: Program) -> Together | None:
     return found if taps <= _MOST_TAPS else None
 
 
-def together_of(program: Program, params: Params) -> Together | None:
-    """The residues that are stored together with these parameters."""
-    return together(program) if params["residues"] == "together" else None
-
-
 def _stores_pixels(program: Program) -> bool:
     """Whether each pixel of each channel is stored."""
     return any(store.level == ELEMENT for store in program.stores)
@@ -243,20 +235,30 @@ def residues_of(program: Program, tile: Tile, row: Together | None) -> tuple[tup
     return tuple(itertools.product(*(line.residues(True) for line in window.lines[:-1]), [row.line]))
 
 
-def terms_of(params: Params) -> int:
-    """Float16 terms of each operand."""
-    return 2 if params["products"] == 3 else 1
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes of a convolution's kernels for one combination of parameters.
+@dataclass(frozen=True, kw_only=True)
+class ImplicitGemm(Schedule):
+    """The sizes of a convolution's kernels.
 
     Channels of a group are copied in ``chunk`` at once, ``chunks`` of them; ``k`` is the length of all products with its padding.
     """
 
-    program: Program
-    params: Params
+    variant: str = parameter("how windows come to the tensor cores")
+    residues: str = parameter("outputs of a row whose taps differ: stored together or apart")
+    products: int = parameter("products on tensor cores that make one in float32")
+    tile: str = parameter("channels and pixels that a block works on")
+    block_k: int = parameter("elements of k that a stage has")
+    stages: int = parameter("tiles that are loaded ahead")
+    division: str = parameter("divisions behind the product: exact, or within two units in the last place")
+
+    @property
+    def im2col(self) -> bool:
+        """Whether TMA brings the windows."""
+        return self.variant == "im2col"
+
+    @property
+    def terms(self) -> int:
+        """Float16 terms of each operand."""
+        return 2 if self.products == 3 else 1
 
     @property
     def window(self) -> Convolution:
@@ -282,14 +284,15 @@ class Sizes:
         """Whether operands are of a half type, and multiplied as they are."""
         return is_narrow(self.program.contraction.dtype)
 
-    @property
-    def residues(self) -> tuple[tuple[Residue, ...], ...]:
-        return residues_of(self.program, self.tile, self.together)
+    @cached_property
+    def all_residues(self) -> tuple[tuple[Residue, ...], ...]:
+        """The residues of the outputs that share their windows."""
+        return residues_of(self.program, self.of_tile, self.together)
 
-    @property
+    @cached_property
     def together(self) -> Together | None:
         """The residues of the last dimension that are stored together."""
-        return together_of(self.program, self.params)
+        return together(self.program) if self.residues == "together" else None
 
     @property
     def pair(self) -> bool:
@@ -302,7 +305,7 @@ class Sizes:
 
     @property
     def beside(self) -> int:
-        return beside(self.window, self.tile)
+        return beside(self.window, self.of_tile)
 
     @property
     def passes(self) -> int:
@@ -312,36 +315,36 @@ class Sizes:
     @property
     def pixels(self) -> int:
         """Pixels of the output that a tile has."""
-        return self.tile.cols // self.beside
+        return self.of_tile.cols // self.beside
 
     @property
     def warp_pixels(self) -> int:
-        return self.tile.warp_cols // self.beside
+        return self.of_tile.warp_cols // self.beside
 
     @property
     def sums(self) -> int:
         """Sets of sums that a thread holds."""
-        return 1 + (self.params["products"] == 3) + (self.passes > 1)
+        return 1 + (self.products == 3) + (self.passes > 1)
 
     @property
-    def tile(self) -> Tile:
-        return tile_of(self.params)
+    def of_tile(self) -> Tile:
+        return TILES[self.variant][self.tile]
 
     @property
     def staged(self) -> bool:
         """Whether images are staged before they are multiplied."""
-        return self.params["variant"] != "direct"
+        return self.variant != "direct"
 
     @property
     def resident(self) -> bool:
         """Whether all weights stay in a block's shared memory, beside the stages of images."""
-        return not self.staged and self.packed_rows == self.tile.rows and self.weight_bytes <= _MOST_RESIDENT
+        return not self.staged and self.packed_rows == self.of_tile.rows and self.weight_bytes <= _MOST_RESIDENT
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of shared memory for the weights of a tile's rows of the variant ``direct``, of all steps."""
-        block_k = int(self.params["block_k"])
-        return 4 * self.tile.rows * (block_k + 4) * (self.k // block_k)
+        block_k = self.block_k
+        return 4 * self.of_tile.rows * (block_k + 4) * (self.k // block_k)
 
     @property
     def scaled(self) -> bool:
@@ -355,16 +358,16 @@ class Sizes:
         Copies bound a gather of few channels: level 1's problem 54 of KernelBench took 1.02 instead of 1.26 ms (H200). With
         eight channels products bound it, and the terms apart are 5 to 10% faster.
         """
-        return self.params["variant"] == "gather" and terms_of(self.params) == 2 and self.chunk == 4
+        return self.variant == "gather" and self.terms == 2 and self.chunk == 4
 
     @property
     def chunk(self) -> int:
-        return 4 if self.window.channels_in <= 4 and self.params["variant"] == "gather" else 8
+        return 4 if self.window.channels_in <= 4 and self.variant == "gather" else 8
 
     @property
     def chunks(self) -> int:
-        if self.params["variant"] == "im2col":  # a stage has channels of one tap
-            return _multiple(self.window.channels_in, int(self.params["block_k"])) // self.chunk
+        if self.im2col:  # a stage has channels of one tap
+            return _multiple(self.window.channels_in, self.block_k) // self.chunk
         return -(-self.window.channels_in // self.chunk)
 
     @property
@@ -373,20 +376,20 @@ class Sizes:
 
     @property
     def k(self) -> int:
-        most = max(math.prod(line.taps for line in residue) for residue in self.residues)
+        most = max(math.prod(line.taps for line in residue) for residue in self.all_residues)
         if self.paired:  # two terms of x, by three halves as many of w
-            return _multiple(2 * most * self.chunks * self.chunk, int(self.params["block_k"])) * 3 // 2
-        products = int(self.params["products"]) if self.staged else 1  # those of TF32 terms come from one stage
-        return _multiple(products * most * self.chunks * self.chunk, int(self.params["block_k"]))
+            return _multiple(2 * most * self.chunks * self.chunk, self.block_k) * 3 // 2
+        products = self.products if self.staged else 1  # those of TF32 terms come from one stage
+        return _multiple(products * most * self.chunks * self.chunk, self.block_k)
 
     @property
     def panels(self) -> int:
         """Matrices of weights: one for each group and residue."""
-        return self.window.groups * len(self.residues)
+        return self.window.groups * len(self.all_residues)
 
     @property
     def packed_rows(self) -> int:
-        return self.panels * _multiple(self.rows, self.tile.rows)
+        return self.panels * _multiple(self.rows, self.of_tile.rows)
 
     @property
     def packed_elements(self) -> int:
@@ -396,7 +399,7 @@ class Sizes:
     @property
     def most_pixels(self) -> int:
         """Pixels of the largest residue."""
-        return max(math.prod(line.count for line in residue) for residue in self.residues)
+        return max(math.prod(line.count for line in residue) for residue in self.all_residues)
 
     @property
     def pixels_at_once(self) -> int:
@@ -410,7 +413,7 @@ class Sizes:
     @property
     def staged_halves(self) -> int:
         """Elements of a staged image."""
-        return terms_of(self.params) * self.window.pixels_in * self.window.groups * self.chunks * self.chunk
+        return self.terms * self.window.pixels_in * self.window.groups * self.chunks * self.chunk
 
     @property
     def image_floats(self) -> int:
@@ -464,12 +467,12 @@ class Sizes:
     def found_floats(self) -> int:
         """Elements of shared memory for what warps find of all channels: of each strip of rows, result and output."""
         sides = 2 if self.pair else 1
-        return self.tile.warp_strips * self.results * sides * self.pixels if self.across else 0
+        return self.of_tile.warp_strips * self.results * sides * self.pixels if self.across else 0
 
     @property
     def slots(self) -> int:
         """Parts of an image whose pixels one warp reduces."""
-        return len(self.residues) // self.passes * -(-self.most_pixels // self.pixels) * (self.pixels // self.warp_pixels)
+        return len(self.all_residues) // self.passes * -(-self.most_pixels // self.pixels) * (self.pixels // self.warp_pixels)
 
     @property
     def vec(self) -> int:
@@ -480,35 +483,35 @@ class Sizes:
         return 4 if whole else 1
 
     def shared_bytes(self, stages: int) -> int:
-        stage = 2 * int(self.params["block_k"]) * (self.tile.rows + self.tile.cols)
+        stage = 2 * self.block_k * (self.of_tile.rows + self.of_tile.cols)
         exchange = 4 * self.exchange_floats
-        if self.params["variant"] == "im2col":
-            return stages * (stage + 16) + 1024 + self.tile.warps * exchange + 4 * self.found_floats
-        warps = self.tile.warps_m * self.tile.warps_n
+        if self.im2col:
+            return stages * (stage + 16) + 1024 + self.of_tile.warps * exchange + 4 * self.found_floats
+        warps = self.of_tile.warps_m * self.of_tile.warps_n
         if not self.staged:
-            block_k = int(self.params["block_k"])
-            stage = 4 * block_k * (self.tile.cols + 8)
-            weights = self.weight_bytes if self.resident else stages * 4 * self.tile.rows * (block_k + 4)
+            block_k = self.block_k
+            stage = 4 * block_k * (self.of_tile.cols + 8)
+            weights = self.weight_bytes if self.resident else stages * 4 * self.of_tile.rows * (block_k + 4)
             return weights + stages * stage + warps * exchange + 4 * self.found_floats
-        stage += int(self.params["block_k"]) * self.tile.rows if self.paired else 0
+        stage += self.block_k * self.of_tile.rows if self.paired else 0
         entries = self.k // (3 * self.chunk if self.paired else self.chunk)
-        return stages * stage + len(self.residues) * entries * 8 + warps * exchange + 4 * self.found_floats
+        return stages * stage + len(self.all_residues) * entries * 8 + warps * exchange + 4 * self.found_floats
 
     @property
     def scattered(self) -> bool:
         """Whether a tile's pixels do not lie beside each other in the image."""
-        return len(self.residues) > self.passes or self.together is not None
+        return len(self.all_residues) > self.passes or self.together is not None
 
     @property
     def blocks(self) -> int:
         """Blocks on a multiprocessor; sums between promotions take registers."""
-        small = isinstance(self.tile, WarpTile) and self.tile.mma_m == 1
-        promoted = self.params["products"] == 3 and not small
-        return max(1, self.tile.blocks - 1) if self.passes > 1 or promoted else self.tile.blocks
+        small = isinstance(self.of_tile, WarpTile) and self.of_tile.mma_m == 1
+        promoted = self.products == 3 and not small
+        return max(1, self.of_tile.blocks - 1) if self.passes > 1 or promoted else self.of_tile.blocks
 
-    def fits(self, stages: int, hardware: Hardware) -> bool:
+    def fits(self, stages: int) -> bool:
         """Whether as many blocks as the tile's registers allow have room for so many stages."""
-        taken = self.shared_bytes(stages)
+        taken, hardware = self.shared_bytes(stages), self.task.hardware
         room = hardware.shared_bytes_per_multiprocessor // self.blocks - _ROOM
         return taken <= min(room, hardware.shared_bytes_per_block)
 
@@ -527,7 +530,7 @@ def takes(program: Program) -> bool:
     if not _pools(program):
         return False
     kinds = _OVER_CHANNELS if of.across else _OVER_PIXELS
-    passes = schedule(program, keep=True).passes
+    passes = passes_of(program, keep=True).passes
     if not kinds.issuperset(r.kind for r in program.reductions) or len(passes) > (2 if of.across else 1):
         return False
     if any(later.reductions for later in passes[1:]) or (of.across and (of.window.groups > 1 or rows_of(program, together(program)) > _MOST_ROWS)):
@@ -550,7 +553,7 @@ def _pools(program: Program) -> bool:
         return False
     if window.transposed and window.pool > 1 and any(line.pool % line.stride for line in window.lines):
         return False
-    others = {x.name for x in program.loads if x.level == ELEMENT and (not of.across or "row" in x.access.index())}
+    others = {x.name for x in program.loads if x.level == ELEMENT and (not of.across or x.access.takes_row)}
     for step in program.steps:
         others |= {step.name} if isinstance(step, Map) and others & set(step.args) else set()
     return all(
@@ -569,7 +572,7 @@ def arithmetic(params: Params) -> Arithmetic:
 
 
 def space(task: Task) -> Space:
-    program, hardware = task.plan.program(task.kernel), task.hardware
+    program, hardware = task.program(), task.hardware
     window = program.contraction.window
     divides = any(_divides(step.expression) for step in program.steps if isinstance(step, Map))
 
@@ -606,67 +609,42 @@ def space(task: Task) -> Space:
         for v, tiles in TILES.items()
         for residues in rows
     }
+    room = ("variant", "residues", "products", "tile", "block_k", "stages")
     constraints = (
-        Constraint(
-            "one_product",
+        Constraint("one_product", ("products",),
             "one product of float16 terms is only as accurate as TF32, and PyTorch's own convolution is more exact",
-            lambda p: p["products"] == 3 or half or task.tf32,
-        ),
-        Constraint(
-            "registers",
+            lambda s: s.products == 3 or half or task.tf32),
+        Constraint("registers", ("variant", "residues", "products", "tile"),
             "so many sums leave no registers for those between promotions, or for pooled values",
-            lambda p: Sizes(program, p).sums <= tile_of(p).most_sums,
-        ),
-        Constraint(
-            "all_channels",
+            lambda s: s.sums <= s.of_tile.most_sums),
+        Constraint("all_channels", ("variant", "residues", "tile"),
             "a block reduces all channels of its pixels, and the tile has fewer",
-            lambda p: tile_of(p).rows >= least_rows[str(p["residues"])],
-        ),
-        Constraint(
-            "partial_sectors",
+            lambda s: s.of_tile.rows >= least_rows[s.residues]),
+        Constraint("partial_sectors", ("residues",),
             "the other way to store residues takes less than two thirds of the time, by its products and the sectors that it writes",
-            lambda p: takes_us[str(p["residues"])] <= 1.5 * min(takes_us.values()),
-        ),
-        Constraint(
-            "idle_tile",
+            lambda s: takes_us[s.residues] <= 1.5 * min(takes_us.values())),
+        Constraint("idle_tile", ("variant", "residues", "products", "tile"),
             "another tile takes less than two thirds of the time, since less of it lies beyond the channels and pixels",
-            lambda p: p["products"] == 3 or us(str(p["variant"]), str(p["residues"]), str(p["tile"])) <= 1.5 * least[str(p["variant"]), str(p["residues"])],
-        ),
-        Constraint(
-            "window_reach",
+            lambda s: s.products == 3 or us(s.variant, s.residues, s.tile) <= 1.5 * least[s.variant, s.residues]),
+        Constraint("window_reach", ("variant", "residues", "tile"),
             "TMA takes windows no further apart, and taps no further from each other",
-            lambda p: p["variant"] != "im2col" or _in_reach(program, tile_of(p), together_of(program, p)),
-        ),
-        Constraint(
-            "idle_channels",
-            "more than a quarter of a stage's channels would be zeros",
-            lambda p: p["variant"] != "im2col" or 4 * _multiple(window.channels_in, int(p["block_k"])) <= 5 * window.channels_in,
-        ),
-        Constraint(
-            "short_stages",
-            "the channels fill stages of twice the length",
-            lambda p: p["variant"] != "im2col" or p["block_k"] != 16 or window.channels_in % 32 != 0,
-        ),
-        Constraint(
-            "short_k",
+            lambda s: not s.im2col or _in_reach(program, s.of_tile, s.together)),
+        Constraint("idle_channels", ("variant", "block_k"), "more than a quarter of a stage's channels would be zeros",
+            lambda s: not s.im2col or 4 * _multiple(window.channels_in, s.block_k) <= 5 * window.channels_in),
+        Constraint("short_stages", ("variant", "block_k"), "the channels fill stages of twice the length",
+            lambda s: not s.im2col or s.block_k != 16 or window.channels_in % 32 != 0),
+        Constraint("short_k", ("variant", "residues", "products", "tile", "block_k"),
             "the last stage would have more zeros than elements of k",
-            lambda p: p["variant"] == "im2col" or p["block_k"] == 32 or Sizes(program, {**p, "block_k": 32}).k > 64,
-        ),
-        Constraint(
-            "shared_memory",
+            lambda s: s.im2col or s.block_k == 32 or replace(s, block_k=32).k > 64),
+        Constraint("shared_memory", room,
             "the stages need more shared memory than the blocks on a multiprocessor can have",
-            lambda p: Sizes(program, p).fits(int(p["stages"]), hardware),
-        ),
-        Constraint(
-            "more_stages",
+            lambda s: s.fits(s.stages)),
+        Constraint("more_stages", room,
             "as many blocks have room for another stage, which takes nothing from what they read again",
-            lambda p: Sizes(program, p).resident
-            or int(p["stages"]) == (6 if p["variant"] == "im2col" else 4)
-            or not Sizes(program, p).fits(int(p["stages"]) + 1, hardware),
-        ),
+            lambda s: s.resident or s.stages == (6 if s.im2col else 4) or not s.fits(s.stages + 1)),
     )
     first, *others = variants
-    return Space(first, constraints, tuple(others))
+    return Space(partial(ImplicitGemm, task), first, constraints, tuple(others))
 
 
 def _is_direct(program: Program) -> bool:

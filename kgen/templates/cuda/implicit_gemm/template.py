@@ -12,63 +12,47 @@ are: staging them only moves channels last.
 from __future__ import annotations
 
 import itertools
-import re
 from dataclasses import astuple, dataclass
 from typing import Sequence
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.codegen.arguments import arguments as pointers, rendering, signature, sources, written
 from kgen.codegen.c_printer import load_statement, pointer, statement, store_statement, store_value
 from kgen.codegen.combines import SPELLED
 from kgen.codegen.template import Argument, Filled, Rendering, Task, Template
 from kgen.compiler.graph.convolutions import Convolution, Residue
 from kgen.compiler.graph.dtypes import DTYPES
-from kgen.compiler.loops.passes import Pass, Schedule, schedule
-from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Reduce, Store, Window
+from kgen.compiler.loops.passes import Pass, Passes, passes_of
+from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Reduce, Step, Store, Window, by_col, by_row, taken
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.templates.cuda import common
-from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, lacks, least_offset, shift, space, takes, terms_of
-
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "variant": "how windows come to the tensor cores",
-    "residues": "outputs of a row whose taps differ: stored together or apart",
-    "products": "products on tensor cores that make one in float32",
-    "tile": "channels and pixels that a block works on",
-    "block_k": "elements of k that a stage has",
-    "stages": "tiles that are loaded ahead",
-    "division": "divisions behind the product: exact, or within two units in the last place",
-}
+from kgen.templates.cuda.implicit_gemm.space import ImplicitGemm, arithmetic, lacks, least_offset, shift, space, takes
 
 _OUTER = (0, 1, 1, 1, 1, 0, 1, 0, 1)  # a dimension of one element, as a line of one tap
 
 
-def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel)
-    sizes = Sizes(program, params)
-    window, tile = sizes.window, sizes.tile
+def render(schedule: ImplicitGemm) -> Rendering:
+    task, program = schedule.task, schedule.program
+    window, tile = schedule.window, schedule.of_tile
     of = program.contraction
-    staged, unscaled = sizes.staged, not sizes.scaled
+    staged, unscaled = schedule.staged, not schedule.scaled
     weight = Argument(pointer(of.weight), "in", of.weight, dtype=of.dtype)
     dtypes = {of.x: of.dtype, **program.tensor_dtypes}
     images = [Argument(pointer(name), "in", name, dtype=dtypes[name]) for name in of.reads if name != of.weight]
-    filled = Filled(f"{task.kernel.name}_pack_weight", sizes.packed_rows)
-    prepared = Argument(f"{task.kernel.name}_weight", "prepared", of.weight, str(sizes.packed_elements), of.dtype, filled)
-    least = 32768 if params["variant"] == "im2col" else 4  # maps of less than 128 KB are refused
-    parts = f" + rows * {sizes.slots * sizes.results}" if sizes.results and not sizes.across else ""
-    workspace = Argument("workspace", "workspace", size=f"rows // {sizes.rows_of_image} * {sizes.image_floats}{parts} + {least}")
-    others = [a for a in pointers(task, program, params) if a not in images]
-    row = sizes.together
+    filled = Filled(f"{task.kernel.name}_pack_weight", schedule.packed_rows)
+    prepared = Argument(f"{task.kernel.name}_weight", "prepared", of.weight, str(schedule.packed_elements), of.dtype, filled)
+    least = 32768 if schedule.im2col else 4  # maps of less than 128 KB are refused
+    parts = f" + rows * {schedule.slots * schedule.results}" if schedule.results and not schedule.across else ""
+    workspace = Argument("workspace", "workspace", size=f"rows // {schedule.rows_of_image} * {schedule.image_floats}{parts} + {least}")
+    others = [a for a in pointers(schedule) if a not in images]
+    row = schedule.together
     raw = [weight] if row else []
     args = [*images, *raw, prepared, *(a for a in others if a not in raw), workspace]
-    residues = [[_line(line) for line in _three(residue)] for residue in sizes.residues]
+    residues = [[_line(line) for line in _three(residue)] for residue in schedule.all_residues]
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
-        "formula": _formula(program, sizes),
+        "formula": _formula(program, schedule),
         "epilogue": ", ".join(_words(task)),
-        "variant": params["variant"],
+        "variant": schedule.variant,
         "dtype": of.dtype,
         "staged": staged,
         "unscaled": unscaled,
@@ -78,69 +62,68 @@ def render(task: Task, params: Params) -> Rendering:
         "wgmma": DTYPES[of.dtype].wgmma or "wgmma",
         "x_exponent": "" if unscaled else "x_exponent, ",
         "x_exponent_parameter": "" if unscaled else "const int x_exponent, ",
-        "products": params["products"],
-        "terms": terms_of(params),
-        "paired": sizes.paired,
+        "products": schedule.products,
+        "terms": schedule.terms,
+        "paired": schedule.paired,
         "tile": tile,
-        "blocks": sizes.blocks,
-        "resident": sizes.resident,
-        "block_k": params["block_k"],
-        "stages": params["stages"],
+        "blocks": schedule.blocks,
+        "resident": schedule.resident,
+        "block_k": schedule.block_k,
+        "stages": schedule.stages,
         "groups": window.groups,
         "channels_in": window.channels_in,
         "channels_out": window.channels_out,
-        "chunk": sizes.chunk,
-        "chunks": sizes.chunks,
+        "chunk": schedule.chunk,
+        "chunks": schedule.chunks,
         "size": _padded([line.size for line in window.lines]),
         "out": _padded([line.out for line in window.lines]),
         "kernel": _padded([line.kernel for line in window.lines]),
         "transposed": window.transposed,
-        "k": sizes.k,
+        "k": schedule.k,
         "residues": residues,
         "residue_of_panel": "const Residue residue = RESIDUE[panel / GROUPS];" if len(residues) > 1 else "constexpr Residue residue = RESIDUE[0];",
         "residue_of_work": "const Residue residue = RESIDUE[work.panel / GROUPS];" if len(residues) > 1 else "constexpr Residue residue = RESIDUE[0];",
         "rank": len(window.lines),
-        "maps": [_along(window, residue) for residue in sizes.residues],
+        "maps": [_along(window, residue) for residue in schedule.all_residues],
         "row": row,
         "sides": [_line(astuple(line)) for line in row.sides] if row else [],
-        "pair": sizes.pair,
-        "scattered": sizes.scattered,
-        "rows_out": sizes.rows,
-        "panels": sizes.panels,
-        "most_pixels": sizes.most_pixels,
-        "pixels_at_once": sizes.pixels_at_once,
-        "chunk_lanes": sizes.chunk_lanes,
+        "pair": schedule.pair,
+        "scattered": schedule.scattered,
+        "rows_out": schedule.rows,
+        "panels": schedule.panels,
+        "most_pixels": schedule.most_pixels,
+        "pixels_at_once": schedule.pixels_at_once,
+        "chunk_lanes": schedule.chunk_lanes,
         "x": images[0].name,
         "stage_parameters": signature(images, early=True)["parameters"],
         "stage_arguments": signature(images)["arguments"],
-        "before": _before(task, of.before, sizes) if of.before else None,
+        "before": _before(task, of.before, schedule) if of.before else None,
         "weight": weight.name,
         "prepared": prepared.name,
         "pool": window.pool if window.pool > 1 else 0,
-        "beside": sizes.beside,
-        "passes": sizes.passes,
+        "beside": schedule.beside,
+        "passes": schedule.passes,
         "pools": _padded([line.pool for line in window.lines]),
         "shifts": _padded([shift(line, window) for line in window.lines]),
-        "warp_pixels": sizes.warp_pixels,
-        "pieces": sizes.warp_pixels // 8,
-        "stored": sizes.stored,
-        "exchanges": sizes.exchanges,
-        "exchange": sizes.exchange,
-        "exchange_floats": sizes.exchange_floats,
-        "classes": sizes.classes,
-        "sector": sizes.sector,
+        "warp_pixels": schedule.warp_pixels,
+        "pieces": schedule.warp_pixels // 8,
+        "stored": schedule.stored,
+        "exchanges": schedule.exchanges,
+        "exchange": schedule.exchange,
+        "exchange_floats": schedule.exchange_floats,
+        "classes": schedule.classes,
+        "sector": schedule.sector,
         "plane": window.pixels_out,
-        "results": sizes.results,
-        "across": sizes.across,
-        "rows_of_image": sizes.rows_of_image,
-        "found": sizes.found_floats,
-        "ragged_rows": sizes.across and window.channels_out * (2 if sizes.pair else 1) != tile.rows,
+        "results": schedule.results,
+        "across": schedule.across,
+        "rows_of_image": schedule.rows_of_image,
+        "found": schedule.found_floats,
+        "ragged_rows": schedule.across and window.channels_out * (2 if schedule.pair else 1) != tile.rows,
         "warp_strips": tile.warp_strips,
-        "slots": sizes.slots,
-        **_epilogue(program, args, sizes),
-        **signature(args),
+        "slots": schedule.slots,
+        **_epilogue(program, args, schedule),
     }
-    return Rendering(context, tuple(args), specific=params["variant"] == "im2col")
+    return rendering(schedule, args, context, specific=schedule.im2col)
 
 
 def _padded(sizes: list[int]) -> list[int]:
@@ -163,13 +146,13 @@ def _along(window: Convolution, residue: tuple[Residue, ...]) -> list[str]:
     return ["{%d, %d, %d, %d}" % (size, first, first + (line.count - 1) * line.stride, line.stride) for size, first, line in firsts]
 
 
-def _formula(program: Program, sizes: Sizes) -> str:
+def _formula(program: Program, schedule: ImplicitGemm) -> str:
     """The convolution, in terms of its sizes."""
-    window = sizes.window
+    window = schedule.window
     shape = "x".join(str(line.kernel) for line in window.lines)
     kind = "Transposed convolution" if window.transposed else "Convolution"
     groups = f" in {window.groups} groups" if window.groups > 1 else ""
-    return f"{kind} of {window.channels_in * window.groups} channels to {sizes.channels_out}{groups}, kernel {shape},"
+    return f"{kind} of {window.channels_in * window.groups} channels to {schedule.channels_out}{groups}, kernel {shape},"
 
 
 def _words(task: Task) -> list[str]:
@@ -180,11 +163,11 @@ def _words(task: Task) -> list[str]:
     return [*(["bias added"] if len(graph.node(nodes[at]).inputs) > 2 else []), *maps]
 
 
-def _before(task: Task, program: Program, sizes: Sizes) -> dict[str, object]:
+def _before(task: Task, program: Program, schedule: ImplicitGemm) -> dict[str, object]:
     """The statements that make neighbouring pixels of an image, which is a row of the program in front."""
-    plan = schedule(program, keep=True)
+    plan = passes_of(program, keep=True)
     (only,), read_from = plan.passes, {name: pointer(name) for name in program.tensors}
-    outer, inner = common.load_statements(only.loads, sizes.pixels_at_once, read_from)
+    outer, inner = common.load_statements(only.loads, schedule.pixels_at_once, read_from)
     return {
         "row_statements": _row_statements([*plan.row_loads, *plan.row_maps], read_from),
         "outer": outer,
@@ -194,11 +177,11 @@ def _before(task: Task, program: Program, sizes: Sizes) -> dict[str, object]:
     }
 
 
-def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str, object]:
+def _epilogue(program: Program, args: list[Argument], schedule: ImplicitGemm) -> dict[str, object]:
     """The context of the epilogue: it finishes four neighbouring pixels, or one by one where they are not aligned."""
-    plan, read_from = schedule(program, keep=True), sources(args)
+    plan, read_from = passes_of(program, keep=True), sources(args)
     only, *later = plan.passes
-    vec = sizes.vec
+    vec = schedule.vec
     stored, reduced = (_Steps.of(program, plan, only, [x.arg for x in of]) for of in (only.stores, only.reductions))
     merged = _Steps.of(program, plan, only, [store.arg for store in only.row_stores])
     window = program.windows[0] if program.windows else None
@@ -210,69 +193,78 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
     rows = [x for x in (*plan.row_loads, *plan.row_maps) if x.name in stored.row_values | reduced.row_values | pooled.row_values]
     if held:
         stored = _Steps((), (), frozenset())
+    pixels, channels = [], []
+    if schedule.across:  # rows are pixels: values of channels are read ahead instead
+        pixels = rows
+        rows = channels = [x for x in dict.fromkeys((*reduced.loads, *finished.loads, *pooled.loads)) if not x.access.takes_row]
+    single, last = ([*(x for x in of.loads if x not in channels), *of.maps] for of in (reduced, finished))
+    finishes, merges = ([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in of.row_values] for of in (finished, merged))
+    pooled_maps = (*pooled.maps, *(window.body if window else ()))
+    used = taken((*stored.maps, *reduced.maps, *finished.maps, *pooled_maps, *only.stores, *only.reductions, *behind_stores))
     outer, inner = common.load_statements(stored.loads, vec, read_from)
-    if sizes.exchanges:
+    if schedule.exchanges:
         store_outer, store_inner, close = _exchanged(only.stores, args)
     else:
         store_outer, store_inner, close = common.store_statements(only.stores, vec, args, "store_pixels")
-    single = [*common.load_statements(reduced.loads, 1, read_from)[1], *map(_spelled, reduced.maps)]
-    of_pixels, last = [], []
-    if sizes.across:  # rows are pixels: values of channels are read ahead instead
-        of_pixels = _row_statements(rows, read_from)
-        rows = [x for x in dict.fromkeys((*reduced.loads, *finished.loads, *pooled.loads)) if "row" not in x.access.index()]
-        single, last = (
-            [*common.load_statements([x for x in of.loads if x not in rows], 1, read_from)[1], *map(_spelled, of.maps)] for of in (reduced, finished)
-        )
-        last += common.store_statements(behind_stores, 1, args)[1] if behind_stores else []
-    pooled_maps = (*pooled.maps, *(window.body if window else ()))
-    used = {name for maps in (stored.maps, reduced.maps, finished.maps, pooled_maps) for m in maps for name in m.args}
-    used |= {x.arg for x in (*only.stores, *only.reductions, *behind_stores)}
-    row_stores = [store_statement(store, written(store, args), "row", "0") for store in only.row_stores]
+    within = [x for x in (*stored.loads, *(() if schedule.exchanges else only.stores)) if common.one_by_one(x, vec)]
     texts = {
         "row_values": [v.name for v in rows if v.name in used],
-        "row_statements": [load_statement(x, read_from) for x in rows] if sizes.across else _row_statements(rows, read_from),
-        "of_pixels": of_pixels,
+        "row_statements": [load_statement(x, read_from) for x in rows] if schedule.across else _row_statements(rows, read_from),
+        "of_pixels": _row_statements(pixels, read_from),
         "pooled": [*map(_spelled, pooled_maps)],
-        "finished": _row_statements([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in finished.row_values], read_from),
-        "last": last,
+        "finished": _row_statements(finishes, read_from),
+        "last": [*_single(last, read_from), *common.store_statements(behind_stores, 1, args)[1]] if schedule.across else [],
         "prefetched": [f"prefetch_line({read_from[x.tensor]} + {x.access.index()});" for x in stored.loads if _is_prefetched(x, vec)],
         "outer": outer + store_outer,
         "inner": inner + [*map(_spelled, stored.maps)] + store_inner,
         "close": close,
-        "reduced": single,
-        "merged": _row_statements([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in merged.row_values], read_from) + row_stores,
+        "reduced": _single(single, read_from),
+        "merged": _row_statements(merges, read_from) + [store_statement(store, written(store, args), "row", "0") for store in only.row_stores],
     }
-    elementwise = [a for a in args if a.role in ("in", "out") and _mentions(a.name, *(texts[key] for key in texts if sizes.across or key != "merged"))]
-    behind = [a for a in args if a.role in ("in", "out") and _mentions(a.name, texts["merged"])]
+    across = [*last, *behind_stores, *merges, *only.row_stores] if schedule.across else []
+    elementwise = _pointers([*rows, *pixels, *pooled_maps, *finishes, *stored.loads, *stored.maps, *single, *only.stores, *across], args)
+    behind = _pointers([*merges, *only.row_stores], args)
+    name = window.name if window else program.contraction.name
     return {
         **texts,
-        "vec": vec,
-        "sum": window.name if window else program.contraction.name,
+        "sum": name,
         "product": program.contraction.name,
         "pooled_value": window.arg if window else "",
         "combine": SPELLED[window.kind].merge.format("found", window.arg) if window else "",
-        "pooled_values": {name for m in pooled_maps for name in m.args},
+        "pooled_values": taken(pooled_maps),
         "members": [f"{'const ' if a.role == 'in' else ''}{a.ctype}* {a.name}" for a in elementwise],
         "member_names": [a.name for a in elementwise],
         "merge_parameters": signature(behind, early=True)["parameters"],
         "merge_arguments": signature(behind)["arguments"],
         "reductions": [_reduction(r, at) for r, at in zip(only.reductions, itertools.accumulate((len(r.names) for r in only.reductions), initial=0))],
-        "inner_col": _mentions("col", texts["inner"]),
-        "reduced_row": _mentions("row", [*single, *of_pixels]),
-        "reduced_col": _mentions("col", single),
+        "inner_col": by_col((*within, *stored.maps)),
+        "reduced_row": by_row((*single, *pixels)),
+        "reduced_col": by_col(single),
         "held": held,
         "masks": any(r.kind == "moments" for r in only.reductions),
-        "stored_values": {name for m in stored.maps for name in m.args} | ({store.arg for store in only.stores} - {held}),
-        "reduced_values": {name for m in reduced.maps for name in m.args} | {r.arg for r in only.reductions},
-        "finished_values": {name for m in finished.maps for name in m.args} | {store.arg for store in behind_stores},
-        "finished_sum": _mentions(window.name if window else program.contraction.name, last),
+        "stored_values": taken(stored.maps) | (taken(only.stores) - {held}),
+        "reduced_values": taken(reduced.maps) | {r.arg for r in only.reductions},
+        "finished_values": taken((*finished.maps, *behind_stores)),
+        "finished_sum": schedule.across and name in taken((*last, *behind_stores)),
     }
+
+
+def _single(steps: Sequence[Map | Load], read_from: dict[str, str]) -> list[str]:
+    """The statements of one element."""
+    return [load_statement(x, read_from) if isinstance(x, Load) and not x.args else _spelled(x) for x in steps]
+
+
+def _pointers(steps: Sequence[Step], args: Sequence[Argument]) -> list[Argument]:
+    """The arguments, read or written, through which steps load and store."""
+    read_from = sources(args)
+    names = {read_from[x.tensor] for x in steps if isinstance(x, Load) and x.tensor} | {written(x, args) for x in steps if isinstance(x, Store)}
+    return [a for a in args if a.role in ("in", "out") and a.name in names]
 
 
 def _is_prefetched(load: Load, vec: int) -> bool:
     """Whether a load reads pixels of each channel, where they lie beside each other as results do."""
-    index = load.access.index()
-    return bool(load.tensor) and "row" in index and "col" in index and not load.access.condition() and (vec == 1 or load.access.mode(vec) == "vector")
+    place = load.access
+    return bool(load.tensor) and place.takes_row and place.takes_col and not place.mask and (vec == 1 or place.mode(vec) == "vector")
 
 
 def _exchanged(stores: Sequence[Store], args: Sequence[Argument]) -> tuple[list[str], list[str], list[str]]:
@@ -292,7 +284,7 @@ class _Steps:
     row_values: frozenset[str]
 
     @classmethod
-    def of(cls, program: Program, plan: Schedule, only: Pass, wanted: Sequence[str]) -> _Steps:
+    def of(cls, program: Program, plan: Passes, only: Pass, wanted: Sequence[str]) -> _Steps:
         by_name = {s.name: s for s in (*program.loads, *program.steps) if not isinstance(s, (Reduce, Window))}
         found, waiting = set(), list(wanted)
         while waiting:
@@ -312,10 +304,6 @@ def _spelled(step: Map | Load) -> str:
 
 def _row_statements(values: Sequence[Map | Load], read_from: dict[str, str]) -> list[str]:
     return [load_statement(x, read_from, "row", "0") if isinstance(x, Load) and not x.args else _spelled(x) for x in values]
-
-
-def _mentions(name: str, *texts: Sequence[str]) -> bool:
-    return any(re.search(rf"\b{name}\b", line) for text in texts for line in text)
 
 
 def _reduction(r: Reduce, at: int) -> dict[str, object]:
@@ -340,14 +328,6 @@ def _reduction(r: Reduce, at: int) -> dict[str, object]:
 
 
 TEMPLATE = Template(
-    name="implicit_gemm",
-    device_type="cuda",
-    file="cuda/implicit_gemm/implicit_gemm.cu.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-    lacks=lacks,
-    arithmetic=arithmetic,
-    of_structure=True,
-)
+    name="implicit_gemm", device_type="cuda", file="cuda/implicit_gemm/implicit_gemm.cu.j2", takes=takes,
+    schedule=ImplicitGemm, space=space, render=render, lacks=lacks, arithmetic=arithmetic, of_structure=True
+)  # fmt: skip

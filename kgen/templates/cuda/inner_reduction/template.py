@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Sequence
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, output_axis, signature, sources, summary, written
+from kgen.codegen.arguments import InPlace, arguments as pointers, output_axis, rendering, sources, written
 from kgen.codegen.c_printer import block, describe, load_value, one_pass, spell, store_statement, store_value
 from kgen.codegen.combines import PLACE, SPELLED
 from kgen.codegen.space import Axis, Constraint, Space
-from kgen.codegen.template import Argument, Rendering, Task, Template
+from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES, loaded, value_type
-from kgen.compiler.loops.passes import Pass, Schedule, schedule
-from kgen.compiler.loops.program import ROW, Load, Map, Program, Reduce
+from kgen.compiler.loops.passes import Pass, Passes, passes_of
+from kgen.compiler.loops.program import ROW, Load, Map, Program, Reduce, Step, by_col, by_row
 from kgen.compiler.lower.concatenation import Chosen, chosen
 from kgen.devices.hardware import Hardware
 from kgen.templates.cuda import common
 
 _INT_MAX = (1 << 31) - 1
-
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "block": "threads in a block",
-    "row_per": "whether a block, a warp or a line of threads takes a row",
-    "reduction": "how threads reduce: shuffles in a warp, or a tree in shared memory",
-    "vec": "elements in one load or store",
-    "rows": "rows that a block takes at once",
-    "softmax": "one pass with a running maximum, or two",
-    "blocks": "blocks that share a row",
-    "merge": "how the blocks of a row put together what they found",
-    "moments": "one pass with Welford's moments, or two",
-    "row": "whether a row is kept in registers or in shared memory, or read again",
-    "output": "whether the result is written over an operand",
-    "launch": "whether the kernel is launched while the one before it ends",
-}
 
 #: Registers that a thread may spend on the kept row before occupancy falls too far. Blocks that share a row may spend more,
 #: because their other choice is to read it again.
@@ -55,17 +38,6 @@ MOST_TERMS = 16384  # terms of a sum that a thread adds up, where blocks may sha
 BLOCKS_A_MULTIPROCESSOR = (2, 24)  # the least and the most that a split puts on each, where it can choose
 
 
-def _lanes(params: Params) -> int:
-    """Threads that share a row."""
-    threads = {"warp": 32, "block": int(params["block"]), "line": int(params["block"]) // STRIP}[str(params["row_per"])]
-    return threads * int(params.get("blocks", 1))
-
-
-def _abreast(params: Params) -> int:
-    """Rows of a block beside each other, of which each takes as many threads."""
-    return STRIP if params["row_per"] == "line" else 1
-
-
 def _beside(program: Program) -> int:
     """Rows that lie side by side in memory; 1 where their number follows the batch."""
     inner = program.row_loops[-1].extent if program.row_loops else 1
@@ -77,7 +49,7 @@ def _pairs(program: Program) -> bool:
 
     In every second column, such a pair begins one row earlier. On an H200, that took 13% less than one row to a load.
     """
-    plan = schedule(program, keep=False)
+    plan = passes_of(program, keep=False)
     loads = [x for x in program.loads if x.tensor]
     if not loads or len(plan.passes) > 1 or plan.row_loads or plan.passes[0].stores:
         return False
@@ -88,11 +60,6 @@ def _pairs(program: Program) -> bool:
     beside, place = _beside(program), loads[0].access
     like = all(DTYPES[x.dtype].nbytes == 2 and x.access.offset == place.offset for x in loads)
     return like and beside > 1 and beside % 2 == 1 and program.cols % 2 == 0 and place.pairs_alternate
-
-
-def _steps(params: Params, cols: int) -> int:
-    """Vectors that a thread takes of a row."""
-    return -(-cols // (_lanes(params) * int(params["vec"])))
 
 
 #: Threads of blocks that share a row by way of the workspace. The first two give about twice as many blocks as run at a time.
@@ -122,16 +89,11 @@ class _Ring:
     steps: int
 
 
-def _ring(program: Program, params: Params, hardware: Hardware, loads: tuple[Load, ...]) -> _Ring:
-    threads = int(params["block"])
-    slots = _room(hardware, threads) // (SLOT_BYTES * threads * max(1, len(loads)))
-    return _Ring(loads, slots, _steps(params, program.cols))
-
-
-def _room(hardware: Hardware, threads: int) -> int:
-    """Bytes of shared memory for a block, where 1024 threads share a multiprocessor."""
+def _slots_of_ring(hardware: Hardware, threads: int, loads: tuple[Load, ...]) -> int:
+    """Slots that a block's shared memory has room for, where 1024 threads share a multiprocessor."""
     beside = 1024 // threads
-    return min(hardware.shared_bytes_per_block, hardware.shared_bytes_per_multiprocessor // beside - 1024) - SHARED_ASIDE
+    room = min(hardware.shared_bytes_per_block, hardware.shared_bytes_per_multiprocessor // beside - 1024) - SHARED_ASIDE
+    return room // (SLOT_BYTES * threads * max(1, len(loads)))
 
 
 def _ring_vec(program: Program) -> int:
@@ -141,7 +103,7 @@ def _ring_vec(program: Program) -> int:
 
 def _through_ring(program: Program, vec: int) -> tuple[Load, ...]:
     """The loads that more than one pass needs, of neighbouring elements that no other row reads."""
-    first, *_, last = schedule(program, keep=False).passes
+    first, *_, last = passes_of(program, keep=False).passes
     found = [x for x in first.loads if x in last.loads and x.tensor and x.access.full and not (x.access.mask or x.access.spelled)]
     return tuple(x for x in found if x.access.mode(vec) == "vector" and DTYPES[x.dtype].nbytes * vec == SLOT_BYTES)
 
@@ -157,9 +119,9 @@ def _teams(program: Program, hardware: Hardware) -> dict[int, tuple[int, ...]]:
         resident = hardware.multiprocessors * (1024 // threads)
         smallest: dict[int, int] = {}  # team for each number of steps
         for size in dict.fromkeys(resident // teams for teams in range(min(program.rows, resident), 0, -1)):
-            ring = _ring(program, {"block": threads, "row_per": "block", "vec": _ring_vec(program), "blocks": size}, hardware, loads)
-            if size > 1 and ring.steps + SLOTS_AHEAD <= ring.slots:
-                smallest.setdefault(ring.steps, size)
+            steps = -(-program.cols // (threads * size * _ring_vec(program)))
+            if size > 1 and steps + SLOTS_AHEAD <= _slots_of_ring(hardware, threads, loads):
+                smallest.setdefault(steps, size)
 
         def busy(steps: int) -> float:
             """Slots that hold columns, as a share of those of all blocks that the device runs beside each other."""
@@ -171,10 +133,100 @@ def _teams(program: Program, hardware: Hardware) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def _program(task: Task, two_passes: bool = False) -> tuple[Program, tuple[Chosen, ...]]:
-    """The kernel's program, with the concatenations of which each row lies in one operand."""
-    program = task.plan.program(task.kernel, two_passes=two_passes)
-    return (program, ()) if program.strided else chosen(program)
+@dataclass(frozen=True, kw_only=True)
+class InnerReduction(common.Launched, InPlace):
+    block: int = parameter("threads in a block")
+    row_per: str = parameter("whether a block, a warp or a line of threads takes a row")
+    reduction: str = parameter("how threads reduce: shuffles in a warp, or a tree in shared memory")
+    vec: int = parameter("elements in one load or store")
+    blocks: int = parameter("blocks that share a row", 1)
+    merge: str = parameter("how the blocks of a row put together what they found", "one_block")
+    softmax: str = parameter("one pass with a running maximum, or two", "online")
+    moments: str = parameter("one pass with moments that are merged, or two", "online")
+    row: str = parameter("whether a row is kept in registers or in shared memory, or read again", "reread")
+    rows: int = parameter("rows that a block takes at once", 1)
+
+    @cached_property
+    def whole(self) -> Program:
+        """The kernel's program."""
+        return self.task.program("two_pass" in (self.softmax, self.moments))
+
+    @cached_property
+    def program(self) -> Program:
+        """The program, in which concatenations are loads if each row lies in one of their operands."""
+        return self.whole if self.whole.strided else chosen(self.whole)[0]
+
+    @property
+    def concatenations(self) -> tuple[Chosen, ...]:
+        return () if self.whole.strided else chosen(self.whole)[1]
+
+    @property
+    def keeps(self) -> bool:
+        """Whether registers keep the row."""
+        return self.row == "registers"
+
+    @property
+    def passes(self) -> Passes:
+        return passes_of(self.program, keep=self.keeps)
+
+    @property
+    def strip(self) -> bool:
+        """Whether rows beside each other have a line of threads each."""
+        return self.row_per == "line"
+
+    @property
+    def lanes(self) -> int:
+        """Threads that share a row."""
+        return {"warp": 32, "block": self.block, "line": self.block // STRIP}[self.row_per] * self.blocks
+
+    @property
+    def steps(self) -> int:
+        """Vectors that a thread takes of a row."""
+        return -(-self.program.cols // (self.lanes * self.vec))
+
+    @property
+    def held(self) -> int:
+        """Registers of a thread that keep the row."""
+        return self.passes.kept * self.steps * self.vec * self.rows if self.keeps else 0
+
+    @property
+    def units(self) -> int:
+        """Blocks of the whole launch."""
+        return -(-self.program.rows // (STRIP if self.strip else 1)) * self.blocks
+
+    @property
+    def paired(self) -> bool:
+        """Whether a load takes two neighbouring rows of half types."""
+        return self.apart > 1 and _pairs(self.program)
+
+    @property
+    def apart(self) -> int:
+        """The distance of a thread's rows: 1 where one load takes them, a strip where loads would not be aligned."""
+        return STRIP if self.strip and self.rows > 1 and _beside(self.program) % self.rows else 1
+
+    @property
+    def parted(self) -> bool:
+        """Whether each block takes a part of the one row."""
+        return self.merge == "last_block" and not self.strip and self.program.rows == 1
+
+    @property
+    def rereads(self) -> bool:
+        """Whether teams read their rows again."""
+        return self.merge == "team" and len(self.passes.passes) > 1 and self.row == "reread"
+
+    @property
+    def teams(self) -> int:
+        """Teams that a device may run beside each other."""
+        teams = self.task.hardware.multiprocessors * (2048 // self.block) // self.blocks
+        return min(teams, _rows_in_cache(self.task, self.program)) if self.rereads else teams
+
+    @cached_property
+    def ring(self) -> _Ring | None:
+        """The slots of shared memory that keep the row, if it is kept there."""
+        if self.row != "shared":
+            return None
+        loads = _through_ring(self.program, self.vec)
+        return _Ring(loads, _slots_of_ring(self.task.hardware, self.block, loads), self.steps)
 
 
 def takes(program: Program) -> bool:
@@ -184,7 +236,7 @@ def takes(program: Program) -> bool:
 
 def _rows_in_cache(task: Task, program: Program) -> int:
     """Rows of which the level-2 cache holds all that the last pass reads again; one where it holds none."""
-    loads = [x for x in schedule(program, keep=False).passes[-1].loads if x.tensor]
+    loads = [x for x in passes_of(program, keep=False).passes[-1].loads if x.tensor]
     of_one = sum(DTYPES[x.dtype].nbytes for x in loads if x.access.full)
     of_all = sum(task.plan.graph.type(x.tensor).nbytes for x in loads if not x.access.full)
     return max(1, int(CACHE_PART * task.hardware.l2_bytes - of_all) // max(1, of_one * program.cols))
@@ -223,17 +275,15 @@ def _shared(task: Task, online: Program, kept: int) -> list[tuple[str, tuple[int
 
 
 def space(task: Task) -> Space:
-    online, concatenations = _program(task)
-    cols, kept = online.cols, {}
-    for softmax in ("online", "two_pass"):
-        program, _ = _program(task, softmax == "two_pass")
-        kept[softmax] = schedule(program, keep=True).kept
-    passes = len(schedule(online, keep=True).passes)
+    decide = partial(InnerReduction, task)
+    of_ways = [decide(block=512, row_per="block", reduction="warp_shuffle", vec=1, row="registers", softmax=way) for way in ("online", "two_pass")]
+    online, cols, least = of_ways[0].program, of_ways[0].program.cols, min(of.passes.kept for of in of_ways)
+    passes = len(passes_of(online, keep=True).passes)
     several = one_pass(online)
-    shared = _shared(task, online, min(kept.values()))
+    shared = _shared(task, online, least)
     rings = _teams(online, task.hardware) if passes > 1 and "team" in dict(shared) else {}
     through_rings = tuple(dict.fromkeys(size for sizes in rings.values() for size in sizes))
-    fixed, least = isinstance(online.col_size, int), min(kept.values())
+    fixed = isinstance(online.col_size, int)
     # Whether one block keeps a row in its registers; where none does, a pass more is one more read of the memory.
     one_keeps = passes > 1 and fixed and least * cols <= MOST_KEPT * 512 // (STRIP if online.strided else 1)
     # A block of 512 threads finds too few vectors of 16 bytes in such a row. Warps took 3% less of a whole problem's time.
@@ -252,7 +302,7 @@ def space(task: Task) -> Space:
         axes.append(Axis("row", ("registers", "reread") if fixed else ("reread",)))
     # Where rows lie side by side, a warp that takes more of them reads fewer sectors of memory in part.
     paired = online.strided and _pairs(online)
-    rows = (4, 2, 1) if paired else (2, 1, 4) if online.strided else (1,) if concatenations else (1, 2)
+    rows = (4, 2, 1) if paired else (2, 1, 4) if online.strided else (1,) if of_ways[0].concatenations else (1, 2)
     axes += [Axis("rows", rows), *output_axis(task), *common.launch_axis(task)]
 
     fewest, most = (n * task.hardware.multiprocessors for n in BLOCKS_A_MULTIPROCESSOR)
@@ -273,88 +323,50 @@ def space(task: Task) -> Space:
         chosen[several] = ("online",) if how == "last_block" else ("online", "two_pass")
         return tuple(Axis(a.name, chosen.get(a.name, a.values)) for a in axes)
 
-    def held(params: Params) -> int:
-        if params.get("row") != "registers":
-            return 0
-        return kept[params.get(several, "online")] * _steps(params, cols) * int(params["vec"]) * int(params["rows"])
-
-    def blocks(params: Params) -> int:
-        """Blocks of the whole launch."""
-        if params["row_per"] == "line":
-            return -(-online.rows // STRIP) * int(params.get("blocks", 1))
-        return online.rows * int(params.get("blocks", 1))
-
+    threads = ("row_per", "block", "blocks", "vec")
+    registers = (*threads, "rows", "row", "softmax", "moments")
     constraints = (
         common.vector_width(online.col_size),
-        Constraint(
-            "warp_reduction",
+        Constraint("warp_reduction", ("row_per", "reduction"),
             "a warp reduces by shuffles, lines by a tree in shared memory; a block can do both",
-            lambda p: p["row_per"] == "block" or (p["reduction"] == "warp_shuffle") == (p["row_per"] == "warp"),
-        ),
-        Constraint(
-            "idle_threads",
-            f"half of the threads or more would have no column of {cols}",
-            lambda p: p["row_per"] == "warp" or _lanes(p) * int(p["vec"]) < 2 * max(cols, 32 * int(p["vec"])),
-        ),
-        Constraint(
-            "kept_registers",
-            f"more than {MOST_KEPT} registers a thread to keep the row, or {MOST_KEPT_SHARED} of blocks that share it: it would "
-            "spill or starve the multiprocessor",
-            lambda p: held(p) <= (MOST_KEPT_SHARED if p.get("blocks", 1) != 1 else MOST_KEPT),
-        ),
-        Constraint(
-            "block_registers",
+            lambda s: s.row_per == "block" or (s.reduction == "warp_shuffle") == (s.row_per == "warp")),
+        Constraint("idle_threads", threads, f"half of the threads or more would have no column of {cols}",
+            lambda s: s.row_per == "warp" or s.lanes * s.vec < 2 * max(cols, 32 * s.vec)),
+        Constraint("kept_registers", registers,
+            f"more than {MOST_KEPT} registers a thread to keep the row, or {MOST_KEPT_SHARED} of blocks that share it: it would spill or starve the multiprocessor",
+            lambda s: s.held <= (MOST_KEPT_SHARED if s.blocks != 1 else MOST_KEPT)),
+        Constraint("block_registers", registers,
             "a block of this many threads would need more registers than a multiprocessor has",
-            lambda p: (held(p) + 32) * int(p["block"]) <= task.hardware.registers_per_multiprocessor,
-        ),
-        Constraint(
-            "rows_of_warps",
+            lambda s: (s.held + 32) * s.block <= task.hardware.registers_per_multiprocessor),
+        Constraint("rows_of_warps", ("row_per", "rows"),
             "a warp takes one row; two rows at once are for whole blocks, and more of them for lines",
-            lambda p: p["rows"] == 1 or p["row_per"] == "line" or (p["row_per"] == "block" and p["rows"] == 2),
-        ),
-        Constraint(
-            "vectors_of_lines",
+            lambda s: s.rows == 1 or s.strip or (s.row_per == "block" and s.rows == 2)),
+        Constraint("vectors_of_lines", ("row_per", "vec"),
             "neighbouring columns of a line lie apart in memory: there is no vector of them",
-            lambda p: p["row_per"] != "line" or p["vec"] == 1,
-        ),
-        Constraint(
-            "rows_for_all",
+            lambda s: not s.strip or s.vec == 1),
+        Constraint("rows_for_all", ("row_per", "rows"),
             f"so many rows to a block that {online.rows} rows do not fill the chip",
-            lambda p: p["rows"] == 1 or online.rows >= int(p["rows"]) * _abreast(p) * task.hardware.multiprocessors,
-        ),
-        Constraint(
-            "shared_memory",
+            lambda s: s.rows == 1 or online.rows >= s.rows * (STRIP if s.strip else 1) * task.hardware.multiprocessors),
+        Constraint("shared_memory", ("reduction", "block", "rows", "blocks"),
             "the tree of several rows would need more shared memory than a block has without asking",
-            lambda p: p["reduction"] == "warp_shuffle"
-            or 4 * int(p["block"]) * int(p["rows"]) * (1 + int(p.get("blocks", 1) != 1 or paired and int(p["rows"]) > 1)) * _slots(online) <= 48 << 10,
-        ),
-        Constraint(
-            "rows_per_warp",
-            f"a warp for a row of {cols} leaves most of the chip idle",
-            lambda p: p["row_per"] != "warp" or cols <= 8192,
-        ),
-        Constraint(
-            "blocks_for_all",
+            lambda s: s.reduction == "warp_shuffle"
+            or 4 * s.block * s.rows * (1 + int(s.blocks != 1 or paired and s.rows > 1)) * _slots(online) <= 48 << 10),
+        Constraint("rows_per_warp", ("row_per",), f"a warp for a row of {cols} leaves most of the chip idle",
+            lambda s: s.row_per != "warp" or cols <= 8192),
+        Constraint("blocks_for_all", (*threads, "merge"),
             "so few blocks that some multiprocessors get none, or so many that merging costs more than they win",
-            lambda p: p.get("merge", "one_block") != "last_block"
-            or (fewest <= blocks(p) or _steps(p, cols) <= 4)
-            and (blocks(p) <= most * 256 // int(p["block"]) or online.rows == 1 and blocks(p) == _parts(online)),
-        ),
-        Constraint(
-            "terms_of_a_thread",
+            lambda s: s.merge != "last_block"
+            or (fewest <= s.units or s.steps <= 4)
+            and (s.units <= most * 256 // s.block or online.rows == 1 and s.units == _parts(online))),
+        Constraint("terms_of_a_thread", threads,
             f"a thread would add up more than {MOST_TERMS} terms: more blocks are faster and more exact",
-            lambda p: not shared or _steps(p, cols) * int(p["vec"]) <= MOST_TERMS,
-        ),
-        Constraint(
-            "team_in_block",
+            lambda s: not shared or s.steps * s.vec <= MOST_TERMS),
+        Constraint("team_in_block", ("block", "blocks", "merge"),
             "each thread reads what one block of the team found: a team has no more blocks than a block has threads",
-            lambda p: p.get("merge") != "team" or int(p["blocks"]) <= int(p["block"]),
-        ),
-        Constraint(
-            "ring",
+            lambda s: s.merge != "team" or s.blocks <= s.block),
+        Constraint("ring", ("block", "blocks", "row"),
             "the blocks' shared memory does not hold a row, or a smaller team holds it as well",
-            lambda p: p.get("row") != "shared" or p["blocks"] in rings.get(int(p["block"]), ()),
-        ),
+            lambda s: s.row != "shared" or s.blocks in rings.get(s.block, ())),
     )
     found = {"one_block": tuple(axes), **{how: sharing(how, counts) for how, counts in shared}}
     if through_rings:
@@ -374,7 +386,7 @@ def space(task: Task) -> Space:
             lead = "team"
         elif few:
             lead = next((how for how, _ in shared), lead)
-    return Space(found[lead], constraints, tuple(of for how, of in found.items() if how != lead))
+    return Space(decide, found[lead], constraints, tuple(of for how, of in found.items() if how != lead))
 
 
 def _slots(program: Program) -> int:
@@ -382,24 +394,15 @@ def _slots(program: Program) -> int:
     return sum(2 if type_ == PLACE else 1 for r in program.reductions for type_ in SPELLED[r.kind].types)
 
 
-def render(task: Task, params: Params) -> Rendering:
-    several = one_pass(task.plan.program(task.kernel))
-    two_passes = params.get(several) == "two_pass"
-    program, concatenations = _program(task, two_passes)
-    plan = schedule(program, keep=params.get("row") == "registers")
-    args = pointers(task, task.plan.program(task.kernel, two_passes=two_passes), params)
-    shared = params.get("row") == "shared"
-    ring = _ring(program, params, task.hardware, _through_ring(program, int(params["vec"]))) if shared else None
-    emitter = _Emitter(task, program, concatenations, plan, params, args, ring)
+def render(schedule: InnerReduction) -> Rendering:
+    program, plan, ring = schedule.program, schedule.passes, schedule.ring
+    args = pointers(schedule, schedule.whole)
+    emitter = _Emitter(schedule, args)
     body = emitter.body(plan)
-    lanes, threads = _lanes(params), int(params["block"])
+    lanes, threads = schedule.lanes, schedule.block
     rows_at_once, beside = threads * emitter.blocks // lanes * emitter.rows, _beside(program)
     row_limit = "rows" if emitter.cols != "cols" else str(program.rows)
-    early = params.get("launch") == "early"
-    all_arguments = [*args, *emitter.workspace]
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "columns": "any number of columns" if emitter.cols == "cols" else program.cols,
         "threads": threads,
         "lanes": lanes,
@@ -419,8 +422,8 @@ def render(task: Task, params: Params) -> Rendering:
         "extent": "cols" if emitter.cols == "cols" else "rows",
         "row_count": program.rows,
         "row_limit": row_limit,
-        "rows_used": emitter.strip or lanes < threads or any(re.search(r"\brows\b", line) for line in body),
-        "row_used": any(re.search(r"\brow\b", line) for line in body),
+        "rows_used": emitter.strip or lanes < threads or emitter.rows > 1 or emitter.merge == "last_block",
+        "row_used": bool(schedule.concatenations) or emitter.merge == "last_block" or by_row((*program.loads, *program.steps, *program.stores)),
         "units": f"{row_limit} / {beside} * {-(-beside // emitter.tile)}" if emitter.paired else row_limit if rows_at_once == 1
         else f"({row_limit} + {rows_at_once - 1}) / {rows_at_once}",
         "counters": emitter.counters,
@@ -431,56 +434,40 @@ def render(task: Task, params: Params) -> Rendering:
         "interleaved": emitter.interleaved,
         "shared_bytes": ring.slots * SLOT_BYTES * threads * len(ring.loads) if ring else 0,
         "body": body,
-        **signature(all_arguments, early),
     }
-    return Rendering(context, tuple(all_arguments))
-
-
-def _row_load(load: Load, emitter: _Emitter) -> str:
-    return load_value(load, emitter.sources, "row", "0")
+    return rendering(schedule, [*args, *emitter.workspace], context)
 
 
 def _follows_row(load: Load) -> bool:
     """Whether the tensor is read at another place for each row."""
-    return "row" in load.access.index()
+    return load.access.takes_row
 
 
 class _Emitter:
     """Spells the passes of one kernel. With several rows to a block, a row value is an array with one for each."""
 
-    def __init__(
-        self, task: Task, program: Program, concatenations: tuple[Chosen, ...], plan: Schedule, params: Params, args: list[Argument], ring: _Ring | None
-    ) -> None:
-        self.program, self.concatenations, self.arguments, self.ring = program, concatenations, args, ring
-        self.sources = sources(args) | {one.load.tensor: f"{one.load.tensor}_part" for one in concatenations}
-        self.vec, self.rows, self.threads = int(params["vec"]), int(params["rows"]), int(params["block"])
-        self.blocks, self.merge = int(params.get("blocks", 1)), str(params.get("merge", "one_block"))
-        self.all_lanes = _lanes(params)
-        self.lanes = self.all_lanes // self.blocks
+    def __init__(self, schedule: InnerReduction, args: list[Argument]) -> None:
+        task, program, plan, ring = schedule.task, schedule.program, schedule.passes, schedule.ring
+        self.program, self.concatenations, self.arguments, self.ring = program, schedule.concatenations, args, ring
+        self.sources = sources(args) | {one.load.tensor: f"{one.load.tensor}_part" for one in self.concatenations}
+        self.vec, self.rows, self.threads, self.blocks, self.merge = schedule.vec, schedule.rows, schedule.block, schedule.blocks, schedule.merge
+        self.all_lanes, self.lanes = schedule.lanes, schedule.lanes // schedule.blocks
         self.cols = str(program.cols) if isinstance(program.col_size, int) else "cols"
         self.limit = "rows" if self.cols != "cols" else str(program.rows)
-        self.steps = _steps(params, program.cols)
-        self.keeps = params.get("row") == "registers"
+        self.steps, self.keeps = schedule.steps, schedule.keeps
         self.interleaved = ring is not None and len(plan.passes) == 2 and not (plan.row_loads or plan.row_maps)
         self.store_vector = "stream_vector" if common.streams(task) else "store_vector"
         self.once = common.read_once(task, [x for x in program.loads if not x.access.spelled])
         self.last_pass = {x.name: of.number for of in plan.passes for x in of.loads}
         self.exact = self.steps * self.all_lanes * self.vec == program.cols and self.cols != "cols"
-        self.strip = params["row_per"] == "line"
-        # Rows of one load lie side by side; where they don't begin at multiples of a vector, those of a thread lie a strip apart.
-        self.apart = STRIP if self.strip and self.rows > 1 and _beside(program) % self.rows else 1
-        self.paired = self.apart > 1 and _pairs(program)
+        self.strip, self.apart, self.paired = schedule.strip, schedule.apart, schedule.paired
         self.tile = STRIP * self.rows - 1  # rows of a block where its pairs overlap those of the next
-        self.how = "shuffle" if params["reduction"] == "warp_shuffle" else "lines" if self.strip else "tree"
+        self.how = "shuffle" if schedule.reduction == "warp_shuffle" else "lines" if self.strip else "tree"
         self.row_level = {x.name for x in plan.row_loads if _follows_row(x)}
         self.row_level |= {n for r in program.reductions for n in r.names}
         self.row_level |= {s.name for s in program.steps if isinstance(s, (Map, Load)) and s.level == ROW}
         self.sites = 0
-        self.parted = self.merge == "last_block" and not self.strip and program.rows == 1
-        self.teams = task.hardware.multiprocessors * (2048 // self.threads) // self.blocks  # that a device may run beside each other
-        self.rereads = self.merge == "team" and len(plan.passes) > 1 and not (self.keeps or ring)
-        if self.rereads:
-            self.teams = min(self.teams, _rows_in_cache(task, program))
+        self.parted, self.teams, self.rereads = schedule.parted, schedule.teams, schedule.rereads
         self.counters, self.workspace = "", []
         if self.merge in ("team", "last_block"):
             self._reserve()
@@ -498,9 +485,9 @@ class _Emitter:
         size = f"({rows} + 1) // 2 * 2 + {parts} * {self.part}"
         self.workspace = [Argument("workspace", "workspace", size=size)]
 
-    def body(self, plan: Schedule) -> list[str]:
+    def body(self, plan: Passes) -> list[str]:
         """The kernel's statements behind those that say which row a thread works on."""
-        lines = [*self._own_columns(), *self._own_parts(), *self.row_values([(x.name, _row_load(x, self)) for x in plan.row_loads], plan.row_maps)]
+        lines = [*self._own_columns(), *self._own_parts(), *self.row_values(plan.row_loads, plan.row_maps)]
         if self.interleaved:
             return [*self._requests(), *self._interleaved(plan, lines)]
         for value in dict.fromkeys(k for s in plan.passes for k in s.keeps):
@@ -549,7 +536,7 @@ class _Emitter:
                 lines.append(f"{'else ' if at else ''}if ({part.condition}) {{ {' '.join(own)} }}")
         return lines
 
-    def _interleaved(self, plan: Schedule, row_values: list[str]) -> list[str]:
+    def _interleaved(self, plan: Passes, row_values: list[str]) -> list[str]:
         """The rows of a team, where the pass that stores a row reduces the next one: computing and copying overlap."""
         first, last = plan.passes
         reductions = [self._reduction(r, False) for r in first.reductions]
@@ -606,12 +593,12 @@ class _Emitter:
             lines += self._met(of.reductions)
         if of.reductions and self.blocks > 1:
             lines += self._exchange(of.reductions)
-        lines += self.row_values([], of.row_maps)
+        lines += self.row_values((), of.row_maps)
         stores = [store_statement(s, written(s, self.arguments), value=self._at(s.arg)) for s in of.row_stores]
         if stores:
             first = "lane == 0" if self.merge != "last_block" else f"threadIdx.x < {STRIP}" if self.strip else "threadIdx.x == 0"
             inside = " && inside" if self.strip and self.apart == 1 else ""
-            lines += block(f"if ({first}{inside})", self._each_row(stores, guard=True))
+            lines += block(f"if ({first}{inside})", self._each_row(stores, of.row_stores, guard=True))
         return lines
 
     def _exchange(self, reductions: Sequence[Reduce]) -> list[str]:
@@ -663,17 +650,13 @@ class _Emitter:
         place = f"(team * 2 + round % 2) * {self.blocks}" if self.merge == "team" else "row"
         return f"{type_}* {name}_partial = {start} + {place};"
 
-    def row_values(self, loads: list[tuple[str, str]], maps: Sequence[Map]) -> list[str]:
+    def row_values(self, loads: Sequence[Load], maps: Sequence[Map | Load]) -> list[str]:
         """Values of the whole row, from memory or from other values of the row."""
-        found = [*loads, *((m.name, spell(m, "cuda", self._at)) for m in maps)]
-        same = [
-            f"const {self._type(name)} {name} = {text};" for name, text in found if self.rows == 1 or name not in self.row_level
-        ]
-        found = [(name, text) for name, text in found if self.rows > 1 and name in self.row_level]
-        if not found:
-            return same
-        declared = [f"{self._type(name)} {name}[{self.rows}];" for name, _ in found]
-        return [*same, *declared, *self._each_row([f"{name}[r] = {text};" for name, text in found])]
+        texts = {x.name: load_value(x, self.sources, "row", "0") for x in loads} | {m.name: spell(m, "cuda", self._at) for m in maps}
+        own = [x for x in (*loads, *maps) if self.rows > 1 and x.name in self.row_level]
+        same = [f"const {self._type(x.name)} {x.name} = {texts[x.name]};" for x in (*loads, *maps) if x not in own]
+        declared = [f"{self._type(x.name)} {x.name}[{self.rows}];" for x in own]
+        return [*same, *declared, *self._each_row([f"{x.name}[r] = {texts[x.name]};" for x in own], own)]
 
     @property
     def _there(self) -> str:
@@ -694,8 +677,8 @@ class _Emitter:
     def _kept(self, name: str) -> str:
         return f"{name}_kept{'[r]' if self.rows > 1 else ''}[step]{'[j]' if self.vec > 1 else '[0]'}"
 
-    def _each_row(self, lines: list[str], guard: bool = False) -> list[str]:
-        """The lines for each row of the block; with ``guard``, for those that there are. Others read the last row."""
+    def _each_row(self, lines: list[str], steps: Sequence[Step] = (), guard: bool = False) -> list[str]:
+        """The lines of these steps for each row of the block; with ``guard``, for those that there are. Others read the last row."""
         if self.rows == 1 or not lines:
             return lines
         number = "first_row + r" if self.apart == 1 else f"first_row + r * {self.apart}"
@@ -707,7 +690,7 @@ class _Emitter:
             head = [f"const long long row = {number};", "if (row >= rows) break;"]
         else:
             head = [f"const long long row = {number} < rows ? {number} : rows - 1;"]
-        used = head if guard or any(re.search(r"\brow\b", x) for x in lines) else []
+        used = head if guard or by_row(steps) else []
         return ["#pragma unroll", *block(f"for (int r = 0; r < {self.rows}; ++r)", [*used, *lines])]
 
     def _pairs_of_rows(self, of: Pass, reductions: list[_Lines]) -> list[str]:
@@ -755,7 +738,8 @@ class _Emitter:
         ringed = [(n, x) for n, x in enumerate(self.ring.loads) if x in own] if self.ring else []
         # Loads past the cache stay behind the stores in front of them: beside stores, too few would be in flight.
         once = {x.name for x in own if x.name in self.once and self.last_pass[x.name] == of.number and not of.stores}
-        row_outer, row_inner = common.load_statements([x for x in own if x not in vectors and (not self.ring or x not in self.ring.loads)], self.vec, self.sources, once)
+        single = [x for x in own if x not in vectors and (not self.ring or x not in self.ring.loads)]
+        row_outer, row_inner = common.load_statements(single, self.vec, self.sources, once)
         row_outer += [f"const auto {x.name}_vector = slots[{_slot('slot', n, self.ring)} * {self.threads}];" for n, x in ringed]
         row_inner += [f"const {self._type(x.name)} {x.name} = {loaded(f'{x.name}_vector.v[j]', x.dtype)};" for _, x in ringed]
         outer += [f"const auto {x.name}_rows = load_vector<{across}>({self.sources[x.tensor]} + {x.access.index('first_row')});" for x in vectors]
@@ -771,7 +755,7 @@ class _Emitter:
         outer += [f"Vector<{DTYPES[s.dtype].memory}, {across}> {s.tensor}_result;" for s in together]
         inner += [f"{s.tensor}_result.v[r] = {store_value(s)};" for s in together]
         behind = [f"{self.store_vector}<{across}>({written(s, self.arguments)} + {s.access.index('first_row')}, {s.tensor}_result);" for s in together]
-        if not (inner or outer or row_outer):
+        if not (inner or outer or row_outer or store_inner or store):
             return []
         if self.vec > 1:
             inner = ["#pragma unroll", *block(f"for (int j = 0; j < {self.vec}; ++j)", inner + store_inner)]
@@ -783,26 +767,28 @@ class _Emitter:
             store = block(self._there, store)
         rows = row_outer + [x for r in reductions for x in r.outer] + gather + inner
         rows += [x for r in reductions for x in r.close] + store
-        body = outer + self._each_row(rows) + (block("if (inside)", behind) if behind else [])
+        steps = (*shared, *single, *of.maps, *(s for s in of.stores if s not in together))
+        body = outer + self._each_row(rows, steps) + (block("if (inside)", behind) if behind else [])
+        column = by_col((*steps, *vectors, *together))
         if self.ring:
-            return self._ring_loop(of, body)
+            return self._ring_loop(of, body, column or not self.exact)
         if self.keeps:
-            return self._kept_loop(body)
-        return self._loop(body, of.number % 2 == 1)
+            return self._stepped(self._within(body), "#pragma unroll", False, column or not self.exact)
+        return self._loop(body, of.number % 2 == 1, column)
 
     @property
     def _first_wait(self) -> str:
         """The statement with which the pass that reads a row first waits for the copy of a step."""
         return f"copies_wait<{self.ring.slots - 1}>({self.ring.slots - 1} - step);"
 
-    def _ring_loop(self, of: Pass, body: list[str]) -> list[str]:
+    def _ring_loop(self, of: Pass, body: list[str], takes_column: bool) -> list[str]:
         """The body for each slot of the row: the first pass waits for the copies, the last one requests those of another row."""
         ring = self.ring
         body = self._within(body)
         if self.interleaved and not of.stores:
             results = self._results(self.program.reductions)
             parameters = ["const long long row", "const int step", *(f"{type_}& {name}" for name, type_, _ in results)]
-            column = [self._column(False)] if any(re.search(r"\bcol\b", line) for line in body) else []
+            column = [self._column(False)] if takes_column else []
             body = [*column, "const int slot = seen;", *body, _moved("seen", ring)]
             return [*block(f"const auto take = [&]({', '.join(parameters)})", body)[:-1], "};"]
         if of.stores:
@@ -816,11 +802,7 @@ class _Emitter:
             body = [f"const int slot = (head + step) % {ring.slots};", *body]
         if of.number == 0:
             body = [self._first_wait, *body]
-        return self._stepped(body, "#pragma unroll", False)
-
-    def _kept_loop(self, body: list[str]) -> list[str]:
-        """The body for each vector that a thread keeps, by its step."""
-        return self._stepped(self._within(body), "#pragma unroll", False)
+        return self._stepped(body, "#pragma unroll", False, takes_column)
 
     def _within(self, body: list[str]) -> list[str]:
         """The body where there is a column: only a thread's last step may have none, so loads of the others need no test."""
@@ -829,9 +811,9 @@ class _Emitter:
         sure = f"step < {self.steps - 1} || " if self.steps > 1 and self.cols != "cols" else ""
         return block(f"if ({sure}col < {self.cols})", body)
 
-    def _stepped(self, body: list[str], unroll: str, backwards: bool) -> list[str]:
+    def _stepped(self, body: list[str], unroll: str, backwards: bool, takes_column: bool) -> list[str]:
         """The body for as many vectors as each thread has."""
-        if any(re.search(r"\bcol\b", line) for line in body):
+        if takes_column:
             body = [self._column(backwards), *body]
         return [unroll, *block(f"for (int step = 0; step < {self.steps}; ++step)", body)]
 
@@ -841,7 +823,7 @@ class _Emitter:
         integer = "long long" if self.strip else "int"  # offsets of columns that lie apart are then immediate, and take no registers
         return f"const {integer} col = {number if self.vec == 1 else f'({number}) * {self.vec}'};"
 
-    def _loop(self, body: list[str], backwards: bool) -> list[str]:
+    def _loop(self, body: list[str], backwards: bool, takes_column: bool) -> list[str]:
         """The body for each vector of a thread, in the order of memory or against it: the caches have its own last ones."""
         stride, integer = self.all_lanes * self.vec, self.integer
         many = self.merge == "last_block" and not (self.strip or self.parted) and self.steps >= LONG_STEPS
@@ -849,7 +831,7 @@ class _Emitter:
         if self.parted:
             return [unroll, *block(f"for ({integer} col = first; col < end; col += {self.threads * self.vec})", body)]
         if self.exact and integer == "int":
-            return self._stepped(body, unroll, backwards)
+            return self._stepped(body, unroll, backwards, takes_column)
         first = "lane" if self.vec == 1 else f"lane * {self.vec}"
         if integer != "int" and self.vec > 1:
             first = f"lane * {self.vec}LL"
@@ -949,12 +931,6 @@ class _Lines:
 
 
 TEMPLATE = Template(
-    name="inner_reduction",
-    device_type="cuda",
-    file="cuda/inner_reduction/inner_reduction.cu.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-    in_place=True,
-)
+    name="inner_reduction", device_type="cuda", file="cuda/inner_reduction/inner_reduction.cu.j2", takes=takes,
+    schedule=InnerReduction, space=space, render=render, in_place=True
+)  # fmt: skip

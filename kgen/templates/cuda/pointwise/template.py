@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Mapping, Sequence
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, output_axis, signature, sources, summary, written
-from kgen.codegen.c_printer import load_value, row_loads, statement, store_value
+from kgen.codegen.arguments import InPlace, arguments as pointers, output_axis, rendering, sources, written
+from kgen.codegen.c_printer import load_value, row_statements, statement, store_value
 from kgen.codegen.space import Axis, Constraint, Space
-from kgen.codegen.template import Rendering, Task, Template
+from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES, loaded, value_type
 from kgen.compiler.loops.access import Place
-from kgen.compiler.loops.passes import schedule
-from kgen.compiler.loops.program import ELEMENT, Load, Program, Store
+from kgen.compiler.loops.passes import passes_of
+from kgen.compiler.loops.program import ELEMENT, Load, Program, Store, by_col, by_row
 from kgen.compiler.loops.transposes import transpose_of
 from kgen.templates.cuda import common
 
@@ -23,21 +22,28 @@ _LEAST_TILE = 128  # columns; the least that a block takes
 FAR = 16  # times the level-2 cache
 MOST_TILES = 65535  # blocks along the second axis of a grid
 
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "block": "threads in a block",
-    "vec": "elements in one load or store",
-    "items": "vectors that a thread handles",
-    "index": "whether threads are laid out in tiles or along the whole tensor",
-    "order": "whether blocks follow the order of memory, go against it, or take all rows of a tile of columns first",
-    "output": "whether the result is written over an operand",
-    "launch": "whether the kernel is launched while the one before it ends",
-}
+
+@dataclass(frozen=True, kw_only=True)
+class Pointwise(common.Launched, InPlace):
+    block: int = parameter("threads in a block")
+    vec: int = parameter("elements in one load or store")
+    items: int = parameter("vectors that a thread handles")
+    index: str = parameter("whether threads are laid out in tiles or along the whole tensor")
+    order: str = parameter("whether blocks follow the order of memory, go against it, or take all rows of a tile of columns first", "forward")
+
+    @property
+    def flat(self) -> bool:
+        return self.index == "flat"
+
+    @property
+    def tile(self) -> int:
+        """Elements that a block takes."""
+        return self.block * self.vec * self.items
 
 
 def takes(program: Program) -> bool:
     """Programs of maps alone that read along the axis that they write along."""
-    others = program.contraction or program.moments_of or program.reductions or program.windows or program.scans
+    others = program.contraction or program.moments_of or program.reductions or program.windows or program.scans or program.scatters
     if not isinstance(program.col_size, int):
         along = program.col_loops[-1].symbol
         return not others and program.plain and all(x.access.offset.coeff(along) in (0, 1) for x in program.loads)
@@ -65,7 +71,7 @@ def _orders(task: Task, program: Program) -> tuple[str, ...]:
 
 
 def space(task: Task) -> Space:
-    program = task.plan.program(task.kernel)
+    program = task.program()
     cols, orders, fixed = program.cols, _orders(task, program), isinstance(program.col_size, int)
     axes = [
         # The smallest took 0.4% less time than the next, for 13 GB on an H200. Without vectors, they would store few bytes.
@@ -77,34 +83,21 @@ def space(task: Task) -> Space:
         *output_axis(task),
         *common.launch_axis(task),
     ]
-
-    def tile(p: Params) -> int:
-        return int(p["block"]) * int(p["vec"]) * int(p["items"])
-
     constraints = (
         common.vector_width(program.col_size),
-        Constraint(
-            "idle_threads",
+        Constraint("idle_threads", ("block", "vec", "items", "index"),
             f"half of a block or more would lie beyond a row of {cols}: the flat index serves short rows",
-            lambda p: p["index"] == "flat" or tile(p) < 2 * cols or (not fixed and tile(p) == _LEAST_TILE),
-        ),
-        Constraint(
-            "columns_of_the_batch",
+            lambda s: s.flat or s.tile < 2 * cols or (not fixed and s.tile == _LEAST_TILE)),
+        Constraint("columns_of_the_batch", ("index",),
             "the flat index would divide by a number of columns that is known at run time alone",
-            lambda p: fixed or p["index"] == "tiled",
-        ),
-        Constraint(
-            "one_block",
-            "a block takes more than a row: the flat index would divide for nothing",
-            lambda p: p["index"] == "tiled" or cols < 65536,
-        ),
-        Constraint(
-            "tiles_of_columns",
+            lambda s: fixed or not s.flat),
+        Constraint("one_block", ("index",), "a block takes more than a row: the flat index would divide for nothing",
+            lambda s: not s.flat or cols < 65536),
+        Constraint("tiles_of_columns", ("block", "vec", "items", "index", "order"),
             f"all rows of a tile come first: it needs tiles, and a grid has at most {MOST_TILES} beside each other",
-            lambda p: p.get("order") != "across" or (p["index"] == "tiled" and -(-cols // tile(p)) <= MOST_TILES),
-        ),
+            lambda s: s.order != "across" or (not s.flat and -(-cols // s.tile) <= MOST_TILES)),
     )
-    return Space(tuple(axes), constraints)
+    return Space(partial(Pointwise, task), tuple(axes), constraints)
 
 
 def _loaded_first(loads: Sequence[Load], vec: int, items: int) -> list[Load]:
@@ -163,12 +156,12 @@ def _of_groups(groups: Mapping[Any, _Member], pointers: Mapping[str, str], text:
     return list(dict.fromkeys(lines))
 
 
-def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel)
-    plan = schedule(program, keep=True)
+def render(schedule: Pointwise) -> Rendering:
+    task, program = schedule.task, schedule.program
+    plan = passes_of(program, keep=True)
     (only,) = plan.passes
-    arguments = pointers(task, program, params)
-    vec, threads, items = int(params["vec"]), int(params["block"]), int(params["items"])
+    arguments = pointers(schedule)
+    vec, items = schedule.vec, schedule.items
     together = _interleaved([x for x in only.loads if x.level == ELEMENT and x.tensor], vec)
     stored_together = _interleaved(only.stores, vec)
     first = [x for x in _loaded_first(only.loads, vec, items) if x not in together]
@@ -186,28 +179,25 @@ def render(task: Task, params: Params) -> Rendering:
     store_outer += _of_groups(stored_together, targets, "Vector<{ctype}, {width}> {vector};", vec)
     store_inner += [f"{of.element(vec)} = {store_value(s)};" for s, of in stored_together.items()]
     close += _of_groups(stored_together, targets, by + "<{width}>({address}, {vector});", vec)
-    tile, fixed = threads * vec * items, isinstance(program.col_size, int)
-    row_statements = row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps]
+    tile, fixed = schedule.tile, isinstance(program.col_size, int)
+    row_values = row_statements(plan, "cuda")
     outer, inner = outer + store_outer, inner + store_inner
-    indices = " ".join(common.load_vector(x, 1, read_from, False) for x in first)
-    lines = "\n".join([*row_statements, indices, *outer, *inner, *close])
+    steps = (*plan.row_loads, *plan.row_maps, *only.loads, *only.maps, *only.stores)
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "cols": program.cols if fixed else "cols",
         "fixed": fixed,
         "extent": "rows" if fixed else "cols",
         "rows": "rows" if fixed else program.row_size,
-        "threads": threads,
+        "threads": schedule.block,
         "vec": vec,
         "items": items,
-        "flat": params["index"] == "flat",
-        "order": params.get("order", "forward"),
+        "flat": schedule.flat,
+        "order": schedule.order,
         "tile": tile,
         "tiles": -(-program.cols // tile) if fixed else "tiles",
         "several": not fixed or program.cols > tile,
         "exact": fixed and program.cols % tile == 0,
-        "row_statements": row_statements,
+        "row_statements": row_values,
         "outer": outer,
         "inner": inner,
         "declared": [f"{f'Vector<{DTYPES[x.dtype].memory}, {vec}>' if vec > 1 else value_type(x.dtype)} {_of_items(x, vec)}[{items}];" for x in first],
@@ -216,19 +206,12 @@ def render(task: Task, params: Params) -> Rendering:
             for x in first
         ],
         "close": close,
-        "used": [index for index in ("row", "col") if re.search(rf"\b{index}\b", lines)],
-        **signature(arguments, params.get("launch") == "early"),
+        "used": [index for index, found in (("row", by_row(steps)), ("col", by_col(steps))) if found],
     }
-    return Rendering(context, tuple(arguments))
+    return rendering(schedule, arguments, context)
 
 
 TEMPLATE = Template(
-    name="pointwise",
-    device_type="cuda",
-    file="cuda/pointwise/pointwise.cu.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-    in_place=True,
-)
+    name="pointwise", device_type="cuda", file="cuda/pointwise/pointwise.cu.j2", takes=takes, schedule=Pointwise,
+    space=space, render=render, in_place=True
+)  # fmt: skip

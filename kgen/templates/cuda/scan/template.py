@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary
-from kgen.codegen.c_printer import block, row_loads, statement
+from dataclasses import dataclass
+from functools import partial
+
+from kgen.codegen.arguments import arguments as pointers, rendering, sources
+from kgen.codegen.c_printer import block, row_statements, statement
 from kgen.codegen.scanning import ScanParts
 from kgen.codegen.space import Axis, Constraint, Space
-from kgen.codegen.template import Argument, Rendering, Task, Template
+from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.loops.program import Program
 from kgen.templates.cuda import common
 
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "row_per": "whether a block, a warp or one thread of a line takes a row",
-    "block": "threads in a block",
-    "vec": "elements in one load or store",
-    "items": "vectors that a thread handles",
-    "splits": "parts that a row is split into, for more blocks",
-    "launch": "whether the kernel is launched while the one before it ends",
-}
-
 #: The C types of running values. A product of many values leaves float's range and comes back, where no infinity does.
 RUNNING = {"sum": "float", "prod": "double"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scan(common.Launched):
+    row_per: str = parameter("whether a block, a warp or one thread of a line takes a row")
+    block: int = parameter("threads in a block")
+    vec: int = parameter("elements in one load or store")
+    items: int = parameter("vectors that a thread handles")
+    splits: int = parameter("parts that a row is split into, for more blocks")
+
+    @property
+    def lines(self) -> bool:
+        """Whether a thread takes a row by itself."""
+        return self.row_per == "line"
+
+    @property
+    def tile(self) -> int:
+        """Columns that the threads of a row take at a time."""
+        return {"block": self.block, "warp": 32, "line": 1}[self.row_per] * self.vec * self.items
 
 
 def takes(program: Program) -> bool:
@@ -30,14 +41,8 @@ def takes(program: Program) -> bool:
     return bool(program.scans) and not program.looks_up
 
 
-def _tile(params: Params) -> int:
-    """Columns that the threads of a row take at a time."""
-    lanes = {"block": int(params["block"]), "warp": 32, "line": 1}[str(params["row_per"])]
-    return lanes * int(params["vec"]) * int(params["items"])
-
-
 def space(task: Task) -> Space:
-    program = task.plan.program(task.kernel)
+    program = task.program()
     cols = program.cols
     few = program.rows < 2 * max(task.hardware.multiprocessors, 1)
     axes = (
@@ -50,53 +55,38 @@ def space(task: Task) -> Space:
     )
     constraints = (
         common.vector_width(program.col_size),
-        Constraint(
-            "vectors_of_lines",
+        Constraint("vectors_of_lines", ("row_per", "vec"),
             "a thread that takes a row by itself reads columns that lie apart: there is no vector of them",
-            lambda p: p["row_per"] != "line" or p["vec"] == 1,
-        ),
-        Constraint(
-            "side_by_side",
+            lambda s: not s.lines or s.vec == 1),
+        Constraint("side_by_side", ("row_per",),
             "neighbouring threads would read columns that lie apart: a warp or a block takes long contiguous rows",
-            lambda p: p["row_per"] != "line" or program.strided or cols <= 32,
-        ),
-        Constraint(
-            "idle_threads",
+            lambda s: not s.lines or program.strided or cols <= 32),
+        Constraint("idle_threads", ("row_per", "block", "vec", "items"),
             f"half of the threads or more would have no column of {cols}",
-            lambda p: p["row_per"] == "line" or _tile(p) < 2 * cols or _tile(p) == 32,
-        ),
-        Constraint(
-            "parts_of_tiles",
+            lambda s: s.lines or s.tile < 2 * cols or s.tile == 32),
+        Constraint("parts_of_tiles", ("row_per", "block", "vec", "items", "splits", "launch"),
             "the parts of a row, one for each block, have a tile or more; their first launch is no early one",
-            lambda p: p["splits"] == 1
-            or (p["row_per"] == "block" and int(p["splits"]) * _tile(p) <= cols and p.get("launch", "plain") == "plain"),
-        ),
-        Constraint(
-            "too_many_blocks",
-            "more blocks than the chip can run in four rounds",
-            lambda p: p["splits"] == 1
-            or program.rows * int(p["splits"]) * int(p["block"]) <= 4 * 2048 * max(task.hardware.multiprocessors, 1),
-        ),
-        Constraint(
-            "registers",
+            lambda s: s.splits == 1 or (s.row_per == "block" and s.splits * s.tile <= cols and not s.early)),
+        Constraint("too_many_blocks", ("block", "splits"), "more blocks than the chip can run in four rounds",
+            lambda s: s.splits == 1 or program.rows * s.splits * s.block <= 4 * 2048 * max(task.hardware.multiprocessors, 1)),
+        Constraint("registers", ("vec", "items"),
             "more than 16 elements to a thread: it would spill or starve the multiprocessor",
-            lambda p: int(p["vec"]) * int(p["items"]) <= 16,
-        ),
+            lambda s: s.vec * s.items <= 16),
     )
-    return Space(axes, constraints)
+    return Space(partial(Scan, task), axes, constraints)
 
 
-def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel)
+def render(schedule: Scan) -> Rendering:
+    program = schedule.program
     parts = ScanParts.of(program)
-    args, splits = pointers(task, program, params), int(params["splits"])
+    args, splits = pointers(schedule), schedule.splits
     running = RUNNING[parts.scan.kind]
     floats = 2 if running == "double" else 1  # that one running value takes
     workspace = [Argument("workspace", "workspace", size=f"rows * {splits * floats}")] if splits > 1 else []
     part_totals = "workspace" if running == "float" else f"reinterpret_cast<{running}*>(workspace)"
-    lines, vec, items, threads = params["row_per"] == "line", int(params["vec"]), int(params["items"]), int(params["block"])
-    warps = threads // 32 if params["row_per"] == "block" else 1
-    start, reverse, cols, tile = f"{parts.start}.0{'f' if running == 'float' else ''}", parts.scan.reverse, program.cols, _tile(params)
+    lines, vec, items, threads = schedule.lines, schedule.vec, schedule.items, schedule.block
+    warps = threads // 32 if schedule.row_per == "block" else 1
+    start, reverse, cols, tile = f"{parts.start}.0{'f' if running == 'float' else ''}", parts.scan.reverse, program.cols, schedule.tile
     name, (arg,) = parts.scan.name, parts.scan.args
     at = "first + item" if lines else f"first + {f'warp * {tile // warps} + ' if warps > 1 else ''}(item * 32 + lane){f' * {vec}' if vec > 1 else ''}"
     col = f"const int col = {f'{cols - vec} - ({at})' if reverse else at};"
@@ -121,8 +111,6 @@ def render(task: Task, params: Params) -> Rendering:
     within = "for (int j = 1; j < {v}; ++j) running[item][j] = {c};" if not reverse else "for (int j = {w}; j >= 0; --j) running[item][j] = {c};"
     before = "running[item][j + 1]" if reverse else "running[item][j - 1]"
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "cols": cols,
         "threads": threads,
         "lines": lines,
@@ -143,22 +131,15 @@ def render(task: Task, params: Params) -> Rendering:
         "earlier": parts.combined("ahead", "before[item]"),
         "load": load,
         "store": [col, *guarded([*outer, *gather, *each(inner), *close])],
-        "row_statements": row_loads(parts.plan) + [statement(m, "cuda") for m in parts.plan.row_maps],
+        "row_statements": row_statements(parts.plan, "cuda"),
         "rows_per_block": threads if lines else 1 if warps > 1 else threads // 32,
         "splits": splits,
         "part": -(-cols // (splits * tile)) * tile,
         "carry_parts": parts.combined("carry", f"{part_totals}[row * {splits} + other]"),
-        **signature([*args, *workspace], params.get("launch") == "early"),
     }
-    return Rendering(context, (*args, *workspace))
+    return rendering(schedule, [*args, *workspace], context)
 
 
 TEMPLATE = Template(
-    name="scan",
-    device_type="cuda",
-    file="cuda/scan/scan.cu.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-)
+    name="scan", device_type="cuda", file="cuda/scan/scan.cu.j2", takes=takes, schedule=Scan, space=space, render=render
+)  # fmt: skip

@@ -7,30 +7,19 @@ by side, and reduces them into one line in shared memory. Its threads reduce tha
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Sequence
 
-from kgen.candidate import Params
-from kgen.codegen.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.codegen.c_printer import block, fill, load_statement, load_value, row_loads, statement, store_statement, store_value
+from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
+from kgen.codegen.c_printer import block, fill, load_statement, load_value, row_statements, statement, store_statement, store_value
 from kgen.codegen.space import Axis, Constraint, Space
-from kgen.codegen.template import Argument, Rendering, Task, Template
+from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.codegen.windowing import WindowParts, inside, minus, times
 from kgen.compiler.graph.dtypes import DTYPES, is_float, loaded, value_type
-from kgen.compiler.loops.passes import schedule
-from kgen.compiler.loops.program import Load, Map, Program, Slide
+from kgen.compiler.loops.passes import passes_of
+from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Slide
 from kgen.templates.cuda import common
-
-#: The axes of the spaces, and what each means.
-PARAMETERS = {
-    "block": "threads in a block",
-    "x": "neighbouring outputs of a row that a thread computes",
-    "y": "rows of outputs that a thread computes",
-    "line": "whether a thread reads the inputs of its own outputs, or a block reduces whole lines of inputs first",
-    "launch": "whether the kernel is launched while the one before it ends",
-}
 
 MOST_SPAN = 64  # inputs of a row that one output reads from the first to the last: they stay in registers
 MOST_NEAR = 256  # inputs that the loops of a thread are unrolled over; more make a kernel of many thousand instructions
@@ -52,21 +41,22 @@ def takes(program: Program) -> bool:
     return bool(program.windows) and not (program.contraction or program.looks_up) and program.windows[0].slides[-1].span <= MOST_SPAN
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """The outputs of a thread and the inputs that it reads, for one choice of parameters."""
+@dataclass(frozen=True, kw_only=True)
+class Windows(common.Launched):
+    """The outputs of a thread and the inputs that it reads."""
 
-    program: Program
-    parts: WindowParts
-    block: int
-    x: int
-    y: int
-    lines_first: bool = False
+    block: int = parameter("threads in a block")
+    x: int = parameter("neighbouring outputs of a row that a thread computes")
+    y: int = parameter("rows of outputs that a thread computes")
+    line: str = parameter("whether a thread reads the inputs of its own outputs, or a block reduces whole lines of inputs first", "own")
 
-    @staticmethod
-    def of(program: Program, params: Params) -> _Layout:
-        sizes = (int(params[name]) for name in ("block", "x", "y"))
-        return _Layout(program, WindowParts.of(program), *sizes, params.get("line") == "shared")
+    @cached_property
+    def parts(self) -> WindowParts:
+        return WindowParts.of(self.program)
+
+    @property
+    def lines_first(self) -> bool:
+        return self.line == "shared"
 
     @property
     def inner(self) -> Slide:
@@ -163,11 +153,10 @@ class _Layout:
 
 
 def space(task: Task) -> Space:
-    program = task.plan.program(task.kernel)
-    plain = _Layout.of(program, {"block": 256, "x": 4, "y": 1})
+    plain = Windows(task, block=256, x=4, y=1)
     above = plain.above
     overlaps = above is not None and above.span > above.stride == 1
-    orders = _ORDER_OF_X if not program.narrow else _HALF_ORDER_OF_X_IN_TILES if overlaps else _HALF_ORDER_OF_X
+    orders = _ORDER_OF_X if not plain.program.narrow else _HALF_ORDER_OF_X_IN_TILES if overlaps else _HALF_ORDER_OF_X
     axes = (
         Axis("block", (256, 128, 512)),
         Axis("x", orders.get(plain.inner.stride, (1, 2, 4)) if plain.width > 1 else (1, 2, 4)),
@@ -175,41 +164,26 @@ def space(task: Task) -> Space:
         *([Axis("line", ("shared", "own"))] if plain.line_width else []),
         *common.launch_axis(task),
     )
-
-    def layout(p: Params) -> _Layout:
-        return _Layout.of(program, p)
-
     constraints = (
-        Constraint(
-            "outputs_in_row",
-            f"a row has {plain.inner.outputs} outputs: fewer to a thread do the same",
-            lambda p: p["x"] == 1 or int(p["x"]) <= plain.inner.outputs,
-        ),
-        Constraint(
-            "rows_in_image",
-            "an image has fewer rows of outputs: fewer to a thread do the same",
-            lambda p: p["y"] == 1 or (above is not None and int(p["y"]) <= above.outputs),
-        ),
-        Constraint(
-            "line_of_block",
+        Constraint("outputs_in_row", ("x",), f"a row has {plain.inner.outputs} outputs: fewer to a thread do the same",
+            lambda s: s.x == 1 or s.x <= plain.inner.outputs),
+        Constraint("rows_in_image", ("y",), "an image has fewer rows of outputs: fewer to a thread do the same",
+            lambda s: s.y == 1 or (above is not None and s.y <= above.outputs)),
+        Constraint("line_of_block", ("block", "x", "y", "line"),
             "a block that reduces lines first has a thread for each output of a row, one row, and inputs for half of its threads",
-            lambda p: p.get("line", "own") == "own"
-            or (p["x"] == p["y"] == 1 and plain.inner.outputs <= int(p["block"]) and 2 * plain.used >= int(p["block"]) * plain.line_width),
-        ),
-        Constraint(
-            "near_inputs",
+            lambda s: not s.lines_first
+            or (s.x == s.y == 1 and plain.inner.outputs <= s.block and 2 * plain.used >= s.block * plain.line_width)),
+        Constraint("near_inputs", ("x", "y"),
             f"more than {MOST_SPAN} inputs of a row to a thread, or {MOST_NEAR} of the rows that its loops are unrolled over",
-            lambda p: layout(p).near <= max(MOST_SPAN, plain.inner.span + 3)
-            and (p["y"] == 1 or layout(p).near * layout(p).lines <= MOST_NEAR),
-        ),
+            lambda s: s.near <= max(MOST_SPAN, plain.inner.span + 3) and (s.y == 1 or s.near * s.lines <= MOST_NEAR)),
     )
-    return Space(axes, constraints)
+    return Space(partial(Windows, task), axes, constraints)
 
 
 class _Emitter:
     """Spells the kernel of one layout."""
 
-    def __init__(self, layout: _Layout, plan_maps: Sequence[Map], args: Sequence[Argument]) -> None:
+    def __init__(self, layout: Windows, plan_maps: Sequence[Map], args: Sequence[Argument]) -> None:
         self.layout, self.parts, self.maps, self.arguments = layout, layout.parts, plan_maps, args
         self.sources = sources(args)
         self.window = self.parts.window
@@ -404,7 +378,7 @@ class _Emitter:
         stores = layout.program.stores
         lines = [f"Vector<{DTYPES[s.dtype].memory}, {width}> {s.tensor}_result;" for s in stores]
         inner = [*self._finished("total[down][across + j]"), *(f"{s.tensor}_result.v[j] = {store_value(s)};" for s in stores)]
-        if any(re.search(rf"\bout_{letter}\b", line) for line in inner):
+        if self.window.kind == "mean" or any(layout.inner.output in x.access.symbols for x in layout.program.loads if x.level == ELEMENT):
             inner = [f"const int out_{letter} = first_col + across + j;", *inner]
         lines += ["#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", inner), f"const int out_{letter} = first_col + across;"]
         lines += [f"store_vector<{width}>({written(s, self.arguments)} + {self.parts.named(s).access.index()}, {s.tensor}_result);" for s in stores]
@@ -430,12 +404,10 @@ class _Emitter:
         ]
 
 
-def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel)
-    plan = schedule(program, keep=True)
+def render(layout: Windows) -> Rendering:
+    plan = passes_of(layout.program, keep=True)
     (only,) = plan.passes
-    arguments = pointers(task, program, params)
-    layout = _Layout.of(program, params)
+    arguments = pointers(layout)
     emitter = _Emitter(layout, [m for m in only.maps if isinstance(m, Map)], arguments)
     finish = emitter.finish()
     strips, place = layout.parts.places(layout.above, layout.y)
@@ -446,8 +418,6 @@ def render(task: Task, params: Params) -> Rendering:
     if layout.inner.outputs % (layout.across * layout.x) and not (layout.staged or layout.lines_first):
         leave.append(f"first_col >= {layout.inner.outputs}")
     context = {
-        "name": task.kernel.name,
-        "summary": summary(task),
         "threads": layout.threads,
         "across": layout.across,
         "columns": layout.columns,
@@ -456,23 +426,17 @@ def render(task: Task, params: Params) -> Rendering:
         "y": layout.y,
         "leave": " || ".join(leave),
         "place": place,
-        "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
+        "row_statements": row_statements(plan, "cuda"),
         "start": fill(layout.parts.window),
         "one_row": layout.above is None,
         "lines_first": layout.lines_first,
         "reduction": emitter.reduction(),
         "finish": finish,
-        **signature(arguments, params.get("launch") == "early"),
     }
-    return Rendering(context, tuple(arguments))
+    return rendering(layout, arguments, context)
 
 
 TEMPLATE = Template(
-    name="window",
-    device_type="cuda",
-    file="cuda/window/window.cu.j2",
-    takes=takes,
-    space=space,
-    render=render,
-    parameters=PARAMETERS,
-)
+    name="window", device_type="cuda", file="cuda/window/window.cu.j2", takes=takes, schedule=Windows, space=space,
+    render=render
+)  # fmt: skip

@@ -1,0 +1,105 @@
+"""Networks: the tasks of a design, and which of its options are worth tuning.
+
+    design's likely options -> their steps with a task each (kgen.tuning.tasks) -> times -> options that leave kernels to the library
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from kgen.codegen.registry import templates
+from kgen.compiler.fusion.fusion import Kernel
+from kgen.compiler.fusion.reasons import why_library
+from kgen.compiler.operators.facts import label
+from kgen.kernel_task import THE_LIBRARY
+from kgen.protocol import Environment
+from kgen.store.tasks import StoredResult
+from kgen.tuning.design import Design
+from kgen.tuning.tasks.assembly import Results
+from kgen.tuning.tasks.parts import Catalogue, Part
+from kgen.tuning.tasks.task import TaskMaker
+
+FEW_KERNELS = 3  #: of the plan that is predicted best; a problem with no more is tuned as whole files
+_LIKELY = 1.6  #: times the least predicted time; options of no more are tuned, as in :mod:`kgen.tuning.search.additive`
+_MOST_OPTIONS = 8  #: options that are tuned
+_LIBRARY_WINS = 1.03  #: times the library's time; a slower kernel is left to it in a further option
+_ERRS_MORE = 1.2  #: times the library's error; a kernel that errs more is left to it in another one
+_SLOWER, _COARSER = "our kernels of it are slower here", "our kernels of it err more than the library"
+
+
+def is_network(design: Design) -> bool:
+    """Whether the plan that is predicted best has so many kernels that whole files are too few tries for them."""
+    numbers = _own(design)
+    return bool(numbers) and len(design.choices[numbers[0]].kernels) > FEW_KERNELS
+
+
+def catalogue(design: Design, environment: Environment) -> Catalogue:
+    """The tasks of a design's likely options, and those of the control. The design must have a plan with kernels."""
+    maker = TaskMaker(design.hardware, design.accuracy, environment)
+    numbers = _own(design)
+    least = design.options[numbers[0]].predicted_ms
+    likely = [n for n in numbers if design.options[n].predicted_ms <= _LIKELY * least][:_MOST_OPTIONS]
+    own = frozenset(name for choice in design.choices for _, plan in choice.plans for kernel in plan.kernels for name in kernel.nodes)
+    return Catalogue({n: tuple(_parts(design, n, maker, own)) for n in (*likely, design.control.option)}, numbers[0])
+
+
+def _own(design: Design) -> list[int]:
+    """The numbers of the options with kernels, the one that is predicted fastest first."""
+    return sorted((n for n, option in enumerate(design.options) if option.kernels), key=lambda n: design.options[n].predicted_ms)
+
+
+def _parts(design: Design, number: int, maker: TaskMaker, own: frozenset[str]) -> Iterator[Part]:
+    """The steps of an option. ``own`` are nodes of which a plan has a kernel."""
+    choice, predictor = design.choices[number], design.predictor
+    lacking = (template.lacks(design.hardware) for template in templates(design.hardware.device_type).values())
+    lacks = next(filter(None, lacking), "")
+    kernels = iter(zip(design.options[number].kernels, choice.prefixes))
+    for _, plan in choice.plans:
+        for predicted in predictor.prediction(plan).steps:
+            step, graph = predicted.step, plan.graph
+            task, limit = maker.task(plan, step), predictor.step_limit_ms(plan, step)
+            if isinstance(step, Kernel):
+                space, prefix = next(kernels)
+                yield Part(task, prefix.rstrip("."), ", ".join(step.operators(graph)), space, step.schedule, predicted.ms, limit)
+            elif task is not None:
+                node = graph.node(step.node)
+                why = why_library(graph, node, own=node.name in own, lacks=lacks)
+                yield Part(task, label(node), label(node), None, "", predicted.ms, limit, why)
+
+
+def with_library(design: Design, of: Catalogue, results: Results) -> Catalogue:
+    """The catalogue with further options, which the design gets: they leave kernels to the library.
+
+    These are the kernels that are slower than the library by measurement; and beside them those that err more.
+    """
+    options = dict(of.options)
+    for number, parts in of.options.items():
+        kernels = [part for part in parts if part.space is not None]
+        slower = {n: _SLOWER for n, part in enumerate(kernels) if _ratio(part, results, _ms) > _LIBRARY_WINS}
+        coarser = {n: _COARSER for n, part in enumerate(kernels) if _ratio(part, results, _error) > _ERRS_MORE}
+        for left in (slower, {**coarser, **slower}):
+            made = design.leave_to_library(number, set(left)) if left else None
+            if made is not None and made not in options:
+                reasons = iter([left.get(n, "") for n in range(len(kernels))])
+                options[made] = tuple(
+                    part.left(why) if part.space is not None and (why := next(reasons)) else part for part in parts
+                )
+    return replace(of, options=options)
+
+
+def _ratio(part: Part, results: Results, figure: Callable[[StoredResult], float | None]) -> float:
+    """A figure of the kernel's fastest variant over the library's; 0 where one is not known."""
+    found = results.get(part.task.id, {}) if part.task else {}
+    library = found.get(THE_LIBRARY)
+    own = min((r for v in part.variants() if (r := found.get(v)) and r.ms is not None), key=lambda r: r.ms or 0.0, default=None)
+    figures = library and figure(library), own and figure(own)
+    return figures[1] / figures[0] if all(figures) else 0.0
+
+
+def _ms(result: StoredResult) -> float | None:
+    return result.ms
+
+
+def _error(result: StoredResult) -> float | None:
+    return result.error

@@ -1,0 +1,106 @@
+"""Tasks are the same for equal steps, and files of their variants stand alone."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from networks import NETWORK, RELATIVE, design
+from samples import environment
+
+from kgen.kernel_task import Variant
+from kgen.tuning.design import Design
+from kgen.tuning.network import catalogue, is_network, with_library
+from kgen.tuning.search import Point
+from kgen.tuning.tasks.parts import Catalogue
+from kgen.tuning.tasks.unit import text_hash, units
+
+
+@pytest.fixture(scope="module")
+def found() -> Catalogue:
+    return catalogue(design(), environment())
+
+
+def kernels(of: Catalogue) -> list:
+    return [part for part in of.options[of.best] if part.space is not None]
+
+
+def test_network_has_more_kernels_than_a_small_problem() -> None:
+    small = NETWORK.replace("range(3)", "range(0)").replace("self.head(x)", "x")
+    assert is_network(design()) and not is_network(design(small))
+
+
+def test_equal_layers_are_one_task(found: Catalogue) -> None:
+    layers = [part for part in kernels(found) if "gelu" in part.operators]
+    assert len(layers) == 4 and len({part.task.id for part in layers}) == 1
+    assert found.uses[layers[0].task.id] == 4
+
+
+def test_layers_of_other_sizes_are_other_tasks(found: Catalogue) -> None:
+    assert len({part.task.id for part in kernels(found)}) > 1
+
+
+def test_relative_of_a_network_has_the_same_task_with_the_same_text(found: Catalogue) -> None:
+    other = catalogue(design(RELATIVE), environment())
+    shared = [part for part in kernels(found) if part.task.id in other.tasks]
+    assert {part.operators for part in shared} >= {"linear, gelu"}
+    for part in shared:
+        variant = next(part.variants())
+        assert text_hash(part.task, variant) == text_hash(other.tasks[part.task.id][0].task, variant)
+
+
+def test_identity_depends_on_the_device_and_its_compiler(found: Catalogue) -> None:
+    other = catalogue(design(), environment("another cpu", "cpu"))
+    assert set(other.tasks) == set(found.tasks)  # the device is the hardware's, the same in both
+    part = kernels(found)[0]
+    assert {part.task.key.device, part.task.key.compiler} == {part.task.hardware.name, environment().compiler}
+
+
+def test_library_calls_say_why_they_are_some(found: Catalogue) -> None:
+    control = found.options[design().control.option]
+    assert control and all(part.space is None and part.reason for part in control)
+
+
+def test_file_has_a_method_for_each_variant_and_for_the_library(found: Catalogue) -> None:
+    part = kernels(found)[-1]
+    (unit,) = units(part.task, [v for v in part.variants() if dict(v.params)["vector_bits"] == 512][:2], 4)
+    (kind,) = [node for node in ast.parse(unit.candidate.source).body if isinstance(node, ast.ClassDef) and node.name == "ModelNew"]
+    methods = {node.name for node in kind.body if isinstance(node, ast.FunctionDef)}
+    assert {*unit.methods, unit.library} <= methods and len(set(unit.texts)) == 2
+
+
+def test_variants_with_other_compiler_flags_are_in_other_files(found: Catalogue) -> None:
+    part = kernels(found)[0]
+    wide, narrow = (Variant.of(part.schedule, {**part.space[0], "vector_bits": bits}) for bits in (512, 256))
+    assert [unit.variants for unit in units(part.task, [wide, narrow], 4)] == [(wide,), (narrow,)]
+
+
+# Kernels that are left to the library --------------------------------------------------------------------------
+
+
+def test_option_that_leaves_a_kernel_to_the_library_renders(found: Catalogue) -> None:
+    of = design()
+    number = of.leave_to_library(found.best, {0})
+    assert number is not None and of.options[number].name.startswith("linear(library) + gelu(library)")
+    assert len(of.options[number].kernels) == len(of.options[found.best].kernels) - 1
+    text = of.candidate(Point(number, of.options[number].plainest)).source
+    assert "F.gelu(linear" in text
+
+
+def test_plan_that_leaves_kernels_to_the_library_is_a_text_of_ours() -> None:
+    of, best = design(), catalogue(design(), environment()).best
+    number = of.leave_to_library(best, {1, 2})
+    made = of.candidate(Point(number, of.options[number].plainest))
+    fresh: Design = design()
+    assert fresh.renders(made.plan_data, made.params, made.source)
+    assert not fresh.renders(made.plan_data, made.params, made.source + "\n")
+
+
+def test_option_without_any_kernel_is_not_added(found: Catalogue) -> None:
+    of = design()
+    assert of.leave_to_library(found.best, set(range(len(of.options[found.best].kernels)))) is None
+
+
+def test_catalogue_without_results_leaves_nothing_to_the_library(found: Catalogue) -> None:
+    of = design()
+    assert with_library(of, found, {}).options == found.options and len(of.options) == len(design().options)
