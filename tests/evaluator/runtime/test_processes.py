@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from candidates import plain
+from lending import Lent
 from kgen.candidate import Candidate
 from kgen.errors import DeviceError, EvaluatorError
 from kgen.evaluator.evaluator import Evaluator
@@ -176,9 +177,11 @@ def test_a_process_that_the_system_ended_for_its_memory_ran_out_of_it(judge, mon
     assert (evaluation.status, "SIGKILL" in evaluation.reason) == (Status.OUT_OF_MEMORY, True), evaluation.reason
 
 
-def test_a_device_that_is_not_there_is_one_clear_line(problem, tmp_path):
+def test_a_device_that_is_not_there_is_one_clear_line(problem, tmp_path, evaluator):
+    other = Evaluator(problem, device="cuda:97", accuracy=Accuracy.FP32, home=tmp_path, baselines=("eager",))
+    other.server = other._compilers = Lent(evaluator.server)
     with pytest.raises(DeviceError, match="cuda:97: "):
-        Evaluator(problem, device="cuda:97", accuracy=Accuracy.FP32, home=tmp_path).__enter__()
+        other.__enter__()
 
 
 def test_a_candidate_cannot_write_outside_its_scratch_folder(judge, sandboxed, tmp_path):
