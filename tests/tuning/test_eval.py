@@ -193,6 +193,7 @@ def test_file_that_cannot_be_loaded_is_a_verdict(tmp_path: Path, one_server: Non
     assert reason in found.json["reason"]
 
 
+@pytest.mark.exhaustive  # beside the interrupted sweep of test_kills
 def test_interrupt_beside_the_baselines_keeps_what_was_judged_and_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "file.py").write_text(render())
     home = Home(tmp_path)
