@@ -1,3 +1,24 @@
 """kgen: fuse a PyTorch module, render the kernels, prove them right, measure them, keep everything."""
 
+from typing import TYPE_CHECKING, Any
+
+from kgen.errors import KgenError
+
+if TYPE_CHECKING:
+    from kgen.api import load, optimize, save, save_problem
+
 __version__ = "0.1.0"
+__all__ = ["KgenError", "__version__", "load", "optimize", "save", "save_problem"]
+
+
+def __getattr__(name: str) -> Any:
+    """The functions of :mod:`kgen.api`, which is imported when one of them is asked for."""
+    if name in __all__:
+        import importlib
+
+        return getattr(importlib.import_module("kgen.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

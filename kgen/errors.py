@@ -13,6 +13,7 @@
     │   │   ├── DatabaseBusyError  another process holds the database for longer than kgen waits
     │   │   └── DatabaseVersionError   the database was written by a newer kgen
     │   ├── NotFoundError          no sweep, candidate or result answers to that name
+    │   ├── FolderError            a folder holds no optimised module of this version
     │   └── DiskError              a folder cannot be written, or the disk is full
     └── InternalError              kgen itself is wrong: please report
         ├── RenderError            a template or its context is wrong
@@ -76,6 +77,10 @@ class DatabaseVersionError(DatabaseError):
 
 class NotFoundError(InputError):
     """No sweep, candidate or result answers to that name."""
+
+
+class FolderError(InputError):
+    """A folder holds no optimised module of this version, or one of its files was changed."""
 
 
 class DiskError(InputError):

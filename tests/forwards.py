@@ -24,6 +24,9 @@ INPUTS = {
     "few": "torch.randint(-5, 5, (3, 9))",
     "t": "torch.randint(0, 33, (4,))",
     "square": "torch.randn(33, 33)",
+    "rows": "torch.randn(40, 33)",
+    "segment": "torch.randint(0, 6, (40,))",
+    "pairs": "torch.randint(0, 6, (5, 2))",
 }
 
 #: Each case: what forward returns; it may have statements before that.
@@ -81,6 +84,11 @@ CASES = {
     "indexed": "return z[:, few].exp()",
     "indexed twice": "return image[:, few, few[0].clamp(0, 3)] * 2",
     "one of many": "return F.one_hot(at, 33) * 2",
+    # Scatters
+    "segments": "a = torch.zeros(6, 33, dtype=x.dtype)\nreturn x * 2, a.index_add(0, segment, rows.square()), a.index_add(0, segment, rows), a[:, 0].index_add(0, segment, rows[:, 3]), torch.zeros(6, dtype=x.dtype).index_add(0, segment, torch.ones_like(rows[:, 0]))",
+    "extremes of segments": "a = torch.full((6, 33), -float('inf'), dtype=x.dtype)\nb = torch.where(rows > 2.0, float('nan'), rows)\nreturn x * 2, a.index_reduce(0, segment, b, 'amax', include_self=False), square[:6].index_reduce(0, segment, rows, 'amin'), square[:6].index_reduce(0, segment, rows, 'prod')",
+    "scattered": "return x.scatter_add(1, at, y) * 2, x.scatter(1, at[:, :1], y), (x + 1).scatter_reduce(1, at, y, 'amax'), (i * 2).scatter_add(1, at, i), x.scatter(1, t[:, None], 2.5)",
+    "scattered in rows": "return x * 2, square.index_copy(0, few[0, :1].abs(), rows[:1]), square.index_fill(1, few[0].abs(), 2.0), torch.zeros(6, 5, 33, dtype=x.dtype).index_put((pairs[:, 0], pairs[:, 1] - 3), rows[:5], accumulate=True)",
     # Reductions of few
     "of few": "return image.softmax(1), image.argmax(1), image.log_softmax(1).exp() + image.softmax(1)[:, 1:2], image.prod(1) * image.amin(1), image[:, :3].logsumexp(1), z.unflatten(2, (8, 4)).mean(3)",
     "of few, side by side": "a = z.reshape(-1, 4, 8)\nreturn a.softmax(2), F.layer_norm(a, (8,)), a.argmin(2), a.norm(dim=2), F.rms_norm(a[..., :3], (3,)), a.var(2)",

@@ -34,7 +34,7 @@ THIRD_PARTY = {
     "kgen.cli": allowed("click", in_functions="torch"),
     "kgen.doctor": allowed(in_functions="torch"),
     "kgen.views": allowed("rich"),
-    "kgen.problems.problem": allowed(in_functions="torch"),
+    **{f"kgen.problems.{name}": allowed(in_functions="torch") for name in ("exported", "live", "problem")},
     "kgen.compiler.capture": allowed(in_functions="torch"),
     "kgen.compiler.graph.complex_numbers": allowed(in_functions="torch"),
     "kgen.compiler.graph.source": allowed(in_functions="torch"),
@@ -51,13 +51,15 @@ THIRD_PARTY = {
     "kgen.report.library": allowed(in_functions="vl_convert"),
     "kgen.report.highlight": allowed("pygments"),
     "kgen.store.migrations": allowed("sqlalchemy alembic"),
+    "kgen.api": allowed(in_functions="torch"),
+    "kgen.optimized": allowed("torch"),  # it is used in programs that have torch
     "kgen.evaluator": allowed("torch"),  # what the oracle and the workers are made of
     **{f"kgen.evaluator.runtime.{name}": allowed() for name in ("channel", "locks", "process", "sandbox")},
     "kgen.evaluator.candidates.build": allowed(in_functions="torch"),
 }
 
 #: Packages that stand above the compiler, the templates and the evaluator.
-_ABOVE = ("kgen.tuning", "kgen.store", "kgen.cli", "kgen.views", "kgen.report", "kgen.browse", "kgen.cluster")
+_ABOVE = ("kgen.tuning", "kgen.store", "kgen.cli", "kgen.views", "kgen.report", "kgen.browse", "kgen.cluster", "kgen.optimized", "kgen.api")
 
 #: (importer, imported): never, not even inside a function. Names stand for packages too.
 NEVER = [
@@ -71,6 +73,7 @@ NEVER = [
     *(("kgen.store", stage) for stage in ("kgen.compiler", "kgen.codegen", "kgen.templates", "kgen.tuning", "kgen.evaluator")),
     ("kgen.tuning", "kgen.cli"),
     ("kgen.tuning", "kgen.cluster"),
+    *((stage, above) for stage in ("kgen.tuning", "kgen.store", "kgen.views", "kgen.cli") for above in ("kgen.optimized", "kgen.api")),
     *(("kgen.cluster", stage) for stage in ("kgen.cli", "kgen.store", "kgen.views", "kgen.compiler", "kgen.codegen", "kgen.templates")),
     *(
         (plain, stage)
@@ -180,14 +183,15 @@ def test_stage_does_not_reach_back(importer: str, imported: str) -> None:
 
 #: What a worker of kernel tasks is made of, beside the evaluator; named by text, and imported by nothing.
 TASK_SUBJECT = "kgen.tuning.tasks.subject"
+_WITH_TORCH = ("kgen.evaluator", "kgen.optimized", TASK_SUBJECT)
 
 
 def test_subject_of_kernel_tasks_is_imported_only_in_its_worker() -> None:
     assert not _lines([i for i in imports() if i.imported == TASK_SUBJECT])
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if not _within(name, "kgen.evaluator") and name != TASK_SUBJECT])
-def test_torch_is_loaded_only_by_the_evaluator(module: str) -> None:
+@pytest.mark.parametrize("module", [name for name in MODULES if not any(_within(name, package) for package in _WITH_TORCH)])
+def test_torch_is_loaded_only_by_the_evaluator_and_in_programs_of_users(module: str) -> None:
     assert "torch" not in _loaded_with(module)
 
 

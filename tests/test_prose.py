@@ -26,6 +26,8 @@ NOT_YET_WRITTEN: set[str] = set()
 REWRITTEN = (
     "docs/make_cases.py",
     "docs/make_cli.py",
+    "kgen/__init__.py",
+    "kgen/api.py",
     "kgen/browse",
     "kgen/candidate.py",
     "kgen/cli",
@@ -37,6 +39,7 @@ REWRITTEN = (
     "kgen/errors.py",
     "kgen/events.py",
     "kgen/interrupted.py",
+    "kgen/optimized",
     "kgen/paths.py",
     "kgen/plan.py",
     "kgen/plan_name.py",

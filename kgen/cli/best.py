@@ -111,7 +111,7 @@ def _export_folder(
     if output.exists() and (not output.is_dir() or output.samefile(folder)):
         raise InputError(f"{output}: -o needs a folder of its own for the winners of {folder}: name another one")
     wanted = [
-        Wanted(row, queries.problem(database, row.problem.id), output / path.name)
+        Wanted(row, queries.problem(database, row.problem.id), output / path.with_suffix(".py").name)
         for row, path in rows
         if row.trial and (row.beats_baseline or any_right)
     ]

@@ -42,6 +42,7 @@ def arguments(schedule: Schedule, program: Program | None = None) -> list[Argume
         if store.into not in roles and not (over and store.level == "element"):
             role, tensor = ("state", store.into) if store.into else ("out", store.tensor)
             found.append(Argument(output_pointer(store.tensor), role, tensor, dtype=store.dtype))
+    found += [Argument(output_pointer(s.tensor), "out", s.tensor, dtype=s.dtype) for s in program.scatters]
     return list(dict.fromkeys(found))  # a tensor may be stored in parts
 
 

@@ -1,23 +1,18 @@
-"""How programs are spelled in C: expressions, functions, and the helper files that a kernel's text calls for."""
+"""How programs are spelled in C: expressions, functions and statements."""
 
 from __future__ import annotations
 
 import math
-import re
 import struct
 from functools import lru_cache
-from pathlib import Path
 from typing import Callable, Mapping, Sequence
 
-from kgen.codegen.combines import PLACE, SPELLED
-from kgen.codegen.target import Helpers, target
-from kgen.codegen.template import FOLDER
+from kgen.codegen.target import target
 from kgen.compiler.graph.dtypes import NARROW, is_float, is_narrow, loaded, stored, value_type
-from kgen.compiler.loops.expr import Arg, Binary, Call, Cast, Columns, Const, Expr, Unary, Where, calls
+from kgen.compiler.loops.expr import Arg, Binary, Call, Cast, Columns, Const, Expr, Unary, Where, calls, nodes
 from kgen.compiler.loops.functions import FUNCTIONS, Function
 from kgen.compiler.loops.passes import Pass, Passes
 from kgen.compiler.loops.program import Load, Map, Program, Store, Window
-from kgen.compiler.operators.reductions import COMBINES
 
 #: How the name ends of a function of the table whose results are of a half type.
 _HALF = "_half"
@@ -184,63 +179,18 @@ def pointer(tensor: str) -> str:
     return f"{tensor}_in"
 
 
-def helpers(text: str, device_type: str) -> Helpers:
-    """The functions that ``text`` calls, directly or not."""
-    folders = {kind: FOLDER / device_type / kind for kind in ("functions", "kernels")}
-    files = {stem: body for folder in folders.values() for stem, body in _files(folder).items()}
-    defines = {name: stem for folder in folders.values() for name, stem in _defined(folder).items()}
-    tabled = _tabled(device_type)
-    order: list[str] = []  # names of files and of functions of the table
-    seen: set[str] = set()
-
-    def visit(body: str) -> None:
-        for name in re.findall(r"\b([a-z_][a-z0-9_]*)\s*(?:<(?:[^<>;]|<[^<>;]*>)*>)?\(", body):
-            key = defines.get(name, name)
-            if key in seen or (key not in tabled and key not in files):
-                continue
-            seen.add(key)
-            visit(files[key] if key in files else tabled[key].split("{", 1)[1])
-            order.append(key)
-
-    visit(text)
-    return Helpers(
-        "\n".join(files[n] for n in order if n in _files(folders["functions"])),
-        "\n".join(tabled[n] for n in order if n not in files),
-        "\n".join(files[n] for n in order if n in _files(folders["kernels"])),
-    )
+@lru_cache(maxsize=1 << 14)
+def functions_of(of: Expr, device_type: str, half: bool = False) -> tuple[str, ...]:
+    """The functions that an expression calls in C, in the order of its text."""
+    printer = _Printer(device_type, half)
+    return tuple(printer._function(node.function).rpartition(":")[2] for node in nodes(of) if isinstance(node, Call))
 
 
-@lru_cache(maxsize=None)
-def _defined(folder: Path) -> Mapping[str, str]:
-    """The functions that each file of the folder defines, with the file's stem."""
-    pattern = re.compile(r"^\S.*?\b(\w+)\([^()]*\) \{$", re.MULTILINE)
-    return {name: stem for stem, text in _files(folder).items() for name in pattern.findall(text)}
-
-
-@lru_cache(maxsize=None)
-def _files(folder: Path) -> Mapping[str, str]:
-    """The helpers of a folder by their names; a template stands for one of each kind of reduction."""
-    import jinja2
-
-    found = {path.stem: path.read_text() for path in sorted(folder.glob("*")) if path.suffix in (".h", ".cuh")}
-    for path in sorted(folder.glob("*_kind_*.j2")):
-        template = jinja2.Template(
-            path.read_text(), undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
-        )
-        for kind, combine in SPELLED.items():
-            name = path.name.partition(".")[0].replace("kind", kind)
-            parts = [{"name": part, "type": "Place" if type_ == PLACE else type_} for part, type_ in zip(COMBINES[kind], combine.types)]
-            own = [part["name"] for part in parts]
-            merge = combine.merged([f"{p}[r]" for p in own], [f"other_{p}" for p in own])
-            found[name] = template.render(kind=kind, word=combine.word, parts=parts, placed=PLACE in combine.types, merge=merge)
-    return found
-
-
-@lru_cache(maxsize=None)
-def _tabled(device_type: str) -> Mapping[str, str]:
-    """The functions of the table as C by their names, and those for results of half types."""
-    found = {name: function(f, device_type) for name, f in FUNCTIONS.items()}
-    return found | {name + _HALF: function(f, device_type, NARROW[0]) for name, f in FUNCTIONS.items() if _has_half(name, device_type)}
+def tabled(device_type: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The functions of the table, and those for results of half types: the text of each in C, and the functions that it calls."""
+    found = {name: (function(f, device_type), functions_of(f.body, device_type)) for name, f in FUNCTIONS.items()}
+    halves = {name: f for name, f in FUNCTIONS.items() if _has_half(name, device_type)}
+    return found | {name + _HALF: (function(f, device_type, NARROW[0]), functions_of(f.half or f.body, device_type, True)) for name, f in halves.items()}
 
 
 def function(f: Function, device_type: str, dtype: str = "float32") -> str:

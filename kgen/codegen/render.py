@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 from kgen import __version__, plan_name, syntax
 from kgen.candidate import Candidate, Params
 from kgen.codegen.body import Body, Run
-from kgen.codegen.c_printer import helpers
 from kgen.codegen.forward import Forward, targets
+from kgen.codegen.linker import helpers
 from kgen.codegen.module_source import ModuleSource, module_source
 from kgen.codegen.registry import template_for
 from kgen.codegen.target import target
@@ -70,7 +70,7 @@ def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
 def translation_unit(texts: Sequence[str], device_type: str) -> str:
     """Kernels as one file for the device, with the helpers that they call in front."""
     body = "\n\n".join(texts)
-    parts = [*target(device_type).headers(helpers(body, device_type), body), body]
+    parts = [*target(device_type).headers(helpers(body, device_type)), body]
     return "\n\n".join(p.strip() for p in parts if p.strip())
 
 
@@ -161,7 +161,7 @@ class _File:
             "plan_lines": [f"Plan: {self._plan(w)}" for w in self.ways],
             "param_lines": _wrapped("Parameters: ", [f"{k}={v}" for w in self.ways for k, v in self._prefixed(w).items()]),
             "version": __version__,
-            "problem": f"{self.problem.name}.py",
+            "problem": self.problem.file_name,
             "dtype": self.problem.dtype,
             "modes": "train and eval mode" if self.both_modes or len(self.ways) > 1 else f"{self.ways[0].mode} mode",
             "device_name": self.hardware.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from dataclasses import dataclass, field
 from typing import Any, Callable, Generic, Iterator, Sequence, TypeVar
 
@@ -45,7 +46,7 @@ class Space(Generic[S]):
     axes: tuple[Axis, ...]
     constraints: tuple[Constraint[S], ...] = ()
     alternatives: tuple[tuple[Axis, ...], ...] = ()
-    _known: dict[tuple[Any, ...], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known: dict[tuple[str, ...], dict[Any, bool]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def variants(self) -> tuple[tuple[Axis, ...], ...]:
@@ -57,15 +58,14 @@ class Space(Generic[S]):
         """Combinations before the constraints."""
         return sum(math.prod(len(a.values) for a in axes) for axes in self.variants)
 
-    def broken(self, params: Params) -> Constraint[S] | None:
-        """The first constraint that the combination breaks."""
-        return next((c for c in self.constraints if not self._holds(c, params)), None)
-
-    def combinations(self) -> Iterator[Params]:
-        """Every combination, those that a constraint rules out among them."""
+    def ruled_out(self) -> Iterator[tuple[Params, Constraint[S]]]:
+        """Every combination that a constraint rules out, with the first one that does."""
         for axes in self.variants:
-            for values in itertools.product(*(a.values for a in axes)):
-                yield dict(zip((a.name for a in axes), values))
+            found: list[Params] = [dict(zip((a.name for a in axes), values)) for values in itertools.product(*(a.values for a in axes))]
+            for constraint in self.constraints:
+                holds = self._asked(constraint, found)
+                yield from ((params, constraint) for params, held in zip(found, holds) if not held)
+                found = [*itertools.compress(found, holds)]
 
     def allowed(self) -> Iterator[Params]:
         """The combinations that no constraint rules out. A constraint is asked as soon as the parameters that it reads
@@ -86,29 +86,29 @@ class Space(Generic[S]):
                 missing -= set(params.items())
         return tuple(chosen)
 
-    def _allowed(self, axes: Sequence[Axis]) -> Iterator[Params]:
+    def _allowed(self, axes: Sequence[Axis]) -> list[Params]:
         place = {axis.name: number for number, axis in enumerate(axes, 1)}
         due: list[list[Constraint[S]]] = [[] for _ in range(len(axes) + 1)]  # by the number of axes with values
         for constraint in self.constraints:
             due[max((place.get(name, 0) for name in constraint.reads), default=0)].append(constraint)
-        return self._extended({axis.name: axis.values[0] for axis in axes}, 0, axes, due)
+        found: list[Params] = [{axis.name: axis.values[0] for axis in axes}]  # its values stand in for those to come
+        for number, constraints in enumerate(due):
+            if number:
+                name, values = axes[number - 1].name, axes[number - 1].values
+                found = [{**params, name: value} for params in found for value in values]
+            for constraint in constraints:
+                found = [*itertools.compress(found, self._asked(constraint, found))]
+        return found
 
-    def _holds(self, constraint: Constraint[S], params: Params) -> bool:
-        """Whether the constraint holds, worked out once for the values that it reads."""
-        key = (constraint.name, *map(params.get, constraint.reads))
-        if key not in self._known:
-            self._known[key] = constraint.holds(self.schedule(**params))
-        return self._known[key]
-
-    def _extended(self, params: Params, bound: int, axes: Sequence[Axis], due: Sequence[Sequence[Constraint[S]]]) -> Iterator[Params]:
-        """The allowed combinations with the values that ``params`` has for the first ``bound`` axes. Its other values stand in."""
-        if not all(self._holds(constraint, params) for constraint in due[bound]):
-            return
-        if bound == len(axes):
-            yield params
-            return
-        for value in axes[bound].values:
-            yield from self._extended({**params, axes[bound].name: value}, bound + 1, axes, due)
+    def _asked(self, constraint: Constraint[S], found: Sequence[Params]) -> list[bool]:
+        """Whether the constraint holds for combinations of the same axes, worked out once for the values that it reads."""
+        names = [name for name in constraint.reads if found and name in found[0]]
+        known = self._known.setdefault((constraint.name, *names), {})
+        values = operator.itemgetter(*names) if names else lambda params: None
+        for params in found:
+            if (of := values(params)) not in known:
+                known[of] = constraint.holds(self.schedule(**params))
+        return [known[of] for of in map(values, found)]
 
 
 def alike(name: str, axis: str, size: int, least: int, reason: str) -> Constraint[Any]:

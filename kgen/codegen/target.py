@@ -30,6 +30,7 @@ class Helpers:
     math: str
     table: str
     kernels: str
+    words: frozenset[str]  #: the names in the kernels, and in those helpers that may name types
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Target:
     kernels and their compiler's flags in constants of these names. Vector loads need pointers of ``alignment`` bytes.
     ``shared_axis`` is the parameter that all kernels of a file have in common; empty where there is none. Functions:
 
-    ``headers(helpers, body)``               what comes before the kernels: includes and the helpers that they call
+    ``headers(helpers)``                     what comes before the kernels: includes and the helpers that they call
     ``flags(hardware, params, specific)``    the compiler's flags for kernels with these parameters; with ``specific``,
                                              the architecture's own features are allowed, which later ones lack
     """
@@ -52,16 +53,22 @@ class Target:
     source_constant: str
     flags_constant: str
     alignment: int
-    headers: Callable[[Helpers, str], Sequence[str]]
+    headers: Callable[[Helpers], Sequence[str]]
     flags: Callable[[Hardware, Sequence[Params], bool], list[str]]
     shared_axis: str = ""
     half_primitives: Mapping[str, str] = field(default_factory=dict)
 
 
-def types(text: str, device_type: str) -> str:
-    """The definitions of the types of elements that ``text`` names."""
+@lru_cache(maxsize=1 << 10)
+def words(text: str) -> frozenset[str]:
+    """The names in a text in C."""
+    return frozenset(re.findall(r"\w+", text))
+
+
+def types(helpers: Helpers, device_type: str) -> str:
+    """The definitions of the types of elements that kernels and helpers name."""
     files = sorted((FOLDER / device_type / "types").iterdir())
-    return "\n".join(path.read_text() for path in files if re.search(rf"\b{path.stem}\b", text))
+    return "\n".join(path.read_text() for path in files if path.stem in helpers.words)
 
 
 @lru_cache(maxsize=None)

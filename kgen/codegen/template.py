@@ -38,7 +38,10 @@ class Task:
 
     def program(self, two_passes: bool = False) -> Program:
         """The kernel's loop program; with ``two_passes``, reductions that one pass could find take two."""
-        return self.plan.program(self.kernel, two_passes=two_passes)
+        known = self.__dict__.setdefault("_programs", {})  # each schedule of the task asks for it
+        if two_passes not in known:
+            known[two_passes] = self.plan.program(self.kernel, two_passes=two_passes)
+        return known[two_passes]
 
 
 def tasks(plan: FusionPlan, hardware: Hardware, accuracy: Accuracy = Accuracy.FP32, prefix: str = "") -> tuple[Task, ...]:

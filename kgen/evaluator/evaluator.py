@@ -270,6 +270,8 @@ class Evaluator:
 
     def _first_run(self, oracle: OracleClient) -> tuple[dict[str, Any], list[int]]:
         """Have the oracle run the problem. Raises :class:`ProblemError` where that takes too long, or often ends its process."""
+        if time.monotonic() >= self.limits.first_until:
+            raise ProblemError(f"{self.problem.path}: the time was up before its own code ran: give it more time")
         try:
             return oracle.ask("open", until=self.limits.first_until)
         except OracleFailed as error:

@@ -1,4 +1,4 @@
-"""Problems: KernelBench-format files, found, read, overridden, executed and checked.
+"""Problems: KernelBench-format files and exported programs, found, read, overridden, executed and checked.
 
 A problem file has ``class Model(nn.Module)``, ``get_inputs()`` and, where ``Model`` takes arguments,
 ``get_init_inputs()``; its sizes are module-level constants. Reading a problem needs no torch: it parses the text and
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar
 
 from kgen import syntax
 from kgen.errors import OverrideError, ProblemError
+from kgen.problems import exported
 from kgen.problems.inlining import inlined, place
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 MODES = ("train", "eval", "both")
+SUFFIXES = (".py", exported.SUFFIX)  #: of files that are problems
 
 MOST_NAMES = 8  # problems that an error lists
 
@@ -76,6 +78,11 @@ class Problem:
     def place(self, line: int) -> str:
         """The file and line that a line of the source comes from, as ``file:line``."""
         return place(self.path, self.source, line)
+
+    @property
+    def file_name(self) -> str:
+        """The name of the problem's file without its folder. An older database may hold another path of it."""
+        return f"{self.name}{exported.SUFFIX if self.path.endswith(exported.SUFFIX) else '.py'}"
 
     @property
     def sizes(self) -> tuple[tuple[str, Any], ...]:
@@ -185,7 +192,7 @@ def find_problem(reference: str) -> Path:
 def read_problem(
     reference: str, overrides: Mapping[str, str] | None = None, mode: str | None = None, dtype: str | None = None
 ) -> Problem:
-    """Read a problem file without executing it.
+    """Read a problem file without executing it. An exported program is loaded, which runs code of its file.
 
     ``overrides`` maps names of module-level constants to the text of their new values. ``dtype`` is one of
     :data:`DTYPES`. The source then ends with it, so that the problem's identity has it. float32 changes nothing where the
@@ -194,10 +201,7 @@ def read_problem(
     :class:`OverrideError` for an override that does not fit.
     """
     path = find_problem(reference)
-    try:
-        source = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProblemError(f"{path}: cannot be read: {error}") from error
+    source = _source(path)
     _parse(path, source)
     source, values = _override(path, inlined(path, source), overrides or {})
     tree = _parse(path, source)
@@ -211,6 +215,16 @@ def read_problem(
     if dtype is not None and (dtype in HALF or _OTHER_DTYPES.search(source)):
         source, values = f"{source.rstrip()}\n\n\n{_DTYPE_LINE.format(dtype)}", (*values, ("dtype", dtype))
     return Problem(path.stem, str(path), source, values, mode, mode)
+
+
+def _source(path: Path) -> str:
+    """The text of a problem's file; that of an exported program is written from it."""
+    if path.suffix == exported.SUFFIX:
+        return exported.read(path)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProblemError(f"{path}: cannot be read: {error}") from error
 
 
 def sizes(source: str) -> dict[str, Any]:

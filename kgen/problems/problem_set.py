@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Mapping, Sequence
 
 from kgen.errors import ProblemError
-from kgen.problems.problem import Problem, find_problem, problem_files, read_problem
+from kgen.problems.problem import SUFFIXES, Problem, find_problem, problem_files, read_problem
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def read_set(
 ) -> tuple[Member, ...]:
     """The problems that files, known names and folders name, in the order given; those of a folder by their numbers.
 
-    A folder's problems are its ``.py`` files that do not begin with ``_``. ``overrides``, ``mode`` and ``dtype`` hold for each.
+    A folder's problems are its ``.py`` and ``.pt2`` files that do not begin with ``_``. ``overrides``, ``mode`` and ``dtype`` hold for each.
     Raises :class:`ProblemError` for a folder without problems, a file that appears twice, an unknown name, and a set
     without any readable file.
     """
@@ -74,11 +74,12 @@ def _paths(reference: str) -> list[Path]:
     if not _is_folder(reference):
         return [find_problem(reference)]
     folder = Path(reference)
-    found = sorted((path for path in folder.glob("*.py") if not path.name.startswith("_")), key=_in_order)
+    every = (path for suffix in SUFFIXES for path in folder.glob(f"*{suffix}"))
+    found = sorted((path for path in every if not path.name.startswith("_")), key=_in_order)
     if not found:
         below = sorted({str(path.parent) for path in folder.glob("*/*.py")})
         hint = f"name a folder in it: {', '.join(below[:5])}" if below else "name a folder with problem files"
-        raise ProblemError(f"{reference}: the folder has no problem (no .py file); {hint}")
+        raise ProblemError(f"{reference}: the folder has no problem (no .py or .pt2 file); {hint}")
     return found
 
 

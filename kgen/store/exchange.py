@@ -24,7 +24,7 @@ from kgen.errors import InputError
 from kgen.kernel_task import TaskKey
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, Depth, Environment, Phase, Status
-from kgen.store import attempts, codec, imported_values, integrity, models, named_plans, renamed, rows, selection
+from kgen.store import attempts, codec, imported_values, integrity, models, modules, named_plans, renamed, rows, selection
 from kgen.store.database import Database, insertion
 from kgen.store.selection import Selection
 
@@ -90,6 +90,7 @@ def _exported(connection: Connection, name: str | None, among: Selection) -> Ite
         "sweep_task": models.SweepTask.sweep_id.in_(chosen),
         "candidate_task": and_(models.CandidateTask.candidate_id.in_(judged), models.CandidateTask.task_id.in_(tasks)),
         "attempt": and_(*attempts.conditions(name, among)),
+        "module": and_(*modules.conditions(name, among)),
         "timing": or_(models.Timing.sweep_id.in_(chosen), models.Timing.evaluation_id.in_(evaluations)),
     }
     for table in _TABLES.values():
@@ -366,6 +367,12 @@ def _check_attempt(row: Row) -> None:
         raise ValueError(f"{row['outcome']!r} is no outcome of an attempt")
 
 
+def _check_module(row: Row) -> None:
+    for part in row["parts"]:
+        if not isinstance(part, dict) or not isinstance(part.get("paths"), list) or not isinstance(part.get("winner"), dict):
+            raise ValueError(f"{part!r:.80} is no part of a module")
+
+
 _CHECKS: Mapping[str, Callable[[Row], None]] = {
     "problem": _check_problem,
     "environment": _check_environment,
@@ -378,6 +385,7 @@ _CHECKS: Mapping[str, Callable[[Row], None]] = {
     "task": _check_task,
     "task_result": _check_task_result,
     "attempt": _check_attempt,
+    "module": _check_module,
 }
 
 

@@ -9,12 +9,14 @@
               ├── sweep_task        the tasks of a sweep
               └── candidate_task    the steps of a candidate
     attempt
+    module
 
 A *trial* is one candidate in one sweep. It names its evaluation, which another sweep may have made, and has the
 candidate's figures against this sweep's baselines. A sweep of kind ``eval`` is one file judged by ``kgen eval``: a
-sweep of one candidate, stored like any other. A *task* is one kernel, or library call, of networks. An *attempt* is a problem without a sweep, with the reason. Wide columns
-come last in their tables, so that SQLite reads a listing without their overflow pages. ``docs/schema.md`` explains each
-column.
+sweep of one candidate, stored like any other. A *task* is one kernel, or library call, of networks. An *attempt* is a
+problem without a sweep, with the reason. A *module* is one of a user's program, with the candidates that take the places of
+its parts. Wide columns come last in their tables, so that SQLite reads a listing without their overflow pages.
+``docs/schema.md`` explains each column.
 """
 
 from __future__ import annotations
@@ -326,3 +328,16 @@ class CandidateTask(Base):
     result_id: Mapped[str | None] = mapped_column(ForeignKey("task_result.id"))
     name: Mapped[str]
     reason: Mapped[str] = mapped_column(Text)
+
+
+class Module(Base):
+    """A module of a user's program, by a fingerprint of its classes, tensors and inputs, with what was found for it."""
+
+    __tablename__ = "module"
+
+    fingerprint: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str]
+    minutes: Mapped[float]
+    kgen: Mapped[str]
+    created_at: Mapped[datetime]
+    parts: Mapped[list[Any]]

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Sequence
 from sqlalchemy import ColumnElement, Connection, CursorResult, Delete, Update, delete, exists, select, update
 
 from kgen.protocol import Status
-from kgen.store import attempts, models, queries
+from kgen.store import attempts, models, modules, queries
 from kgen.store.database import Database
 from kgen.store.results import SweepRow
 from kgen.store.selection import Selection
@@ -66,6 +66,7 @@ def prune(
         with database.connections.write() as connection:
             (work.drop_failed if failed else work.drop_sweeps)(connection, [row.id for row in dropped])
             work.drop_attempts(connection, attempts.conditions(name, among))
+            work.drop_modules(connection, modules.conditions(name, among))
             work.drop_unused(connection)
             if not really:
                 raise _Undone
@@ -118,6 +119,10 @@ class _Work:
     def drop_attempts(self, connection: Connection, which: Sequence[ColumnElement[bool]]) -> None:
         """Attempts at problems that came to no sweep: the problems may be tried again."""
         self._run(connection, models.Attempt, delete(models.Attempt).where(*which))
+
+    def drop_modules(self, connection: Connection, which: Sequence[ColumnElement[bool]]) -> None:
+        """Modules of users' programs, which are searched again."""
+        self._run(connection, models.Module, delete(models.Module).where(*which))
 
     def drop_unused(self, connection: Connection) -> None:
         """Drop evaluations without a trial, tasks without a sweep, then candidates, problems and environments that no row names."""

@@ -315,8 +315,7 @@ def allow_long_chains() -> None:
 
 def _ruled_out(choice: _Choice, space: Space, prefix: str) -> Iterator[Rejection]:
     """The combinations of one kernel that a constraint rules out; parameters are named as in a candidate."""
-    for params in space.combinations():
-        broken = space.broken(params)
-        if broken is not None:
-            named = {f"{prefix}{k}": v for k, v in params.items()}
-            yield Rejection(choice.name, named, broken.name, broken.reason)
+    for params, broken in space.ruled_out():
+        named = {f"{prefix}{k}": v for k, v in params.items()}
+        read = ", ".join(name for name in broken.reads if name in params)
+        yield Rejection(choice.name, named, broken.name, f"{broken.reason} ({read})")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from kgen.codegen.c_printer import expression, fill
 from kgen.compiler.loops.access import Loop, Place
-from kgen.compiler.loops.program import Load, Map, Program, Reduce, Scan, Store, Window
+from kgen.compiler.loops.program import Load, Map, Program, Reduce, Scan, Scatter, Store, Window
 
 
 def lines(program: Program) -> Iterator[str]:
@@ -19,6 +19,7 @@ def lines(program: Program) -> Iterator[str]:
         yield from (f"  {line}" for line in (lines(of.before) if of.before is not None else ()))
     for step in (*program.loads, *program.steps):
         yield from _step(step)
+    yield from map(_scatter, program.scatters)
     for store in program.stores:
         yield _store(store)
 
@@ -52,6 +53,11 @@ def _read(load: Load) -> str:
     value = f"{load.tensor}[{index}]" if load.tensor else index
     condition = load.access.condition()
     return f"{value} if {condition} else {fill(load)}" if condition else value
+
+
+def _scatter(of: Scatter) -> str:
+    begins = of.source or str(of.start)
+    return f"take {of.arg} into {of.tensor}[{of.access.index()}] by {of.kind}, which begins as {begins}"
 
 
 def _store(store: Store) -> str:

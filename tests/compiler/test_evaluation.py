@@ -92,6 +92,7 @@ def found(case: str) -> tuple[FusionPlan, ...]:
     return tuple(some)
 
 
+@pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("case", [*CASES, *WINDOWS_AND_SCANS, *FORWARDS])
 def test_programs_compute_what_pytorch_does(case: str) -> None:
     loaded = forward(case)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from models import NAMES, graph, made, reference, source
 
 from kgen.codegen.registry import templates
@@ -520,6 +521,16 @@ def test_kernels_of_many_nodes_are_lowered_few_times(monkeypatch: pytest.MonkeyP
     found = planned(textwrap.dedent(forward), "self.a = nn.Parameter(torch.randn(20, 17))", "torch.randn(4, 6, 20)")
     assert max(len(step.nodes) for p in found for step in p.steps if isinstance(step, Kernel)) == 96
     assert sum(lowered) < 8000
+
+
+@pytest.mark.parametrize(("device_type", "kernels"), [("cpu", 1), ("cuda", 0)])
+def test_sums_in_any_order_are_not_proposed_under_deterministic_algorithms(device_type: str, kernels: int) -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        found = graph(made(source("return self.z.index_add(0, at, x)", "torch.randn(9, 4), torch.zeros(9, dtype=torch.int64)", "self.register_buffer('z', torch.zeros(3, 4))", "x, at")))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert len(plans(found, tuple(templates(device_type).values()))[0].kernels) == kernels
 
 
 @pytest.mark.parametrize("device_type", ["cpu", "cuda"])

@@ -12,7 +12,7 @@ from models import graph, made, source
 from kgen.codegen.c_printer import c_float
 from kgen.compiler.graph.graph import NotFusable, OpGraph, Tensor
 from kgen.compiler.graph.library_call import BatchSize
-from kgen.compiler.loops.access import Loop, Place
+from kgen.compiler.loops.access import Loop, Place, Within
 from kgen.compiler.loops.expr import SELF
 from kgen.compiler.loops.functions import tanh
 from kgen.compiler.loops.indices import Axes, FloorDiv, Modulo, spell
@@ -94,6 +94,23 @@ def test_index_is_that_of_torch_broadcasting(domain: tuple[int, ...]) -> None:
             cols = torch.Size(domain[len(domain) - dims :]).numel()
             found = access(Tensor(shape), domain, cols)
             assert read(found.index(), domain, cols) == expected(shape, domain), (shape, cols, found.index())
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=str)
+def test_place_takes_the_numbers_that_stand_in_its_index(domain: tuple[int, ...]) -> None:
+    for shape in broadcasts(domain):
+        for dims in range(len(domain) + 1):
+            found = access(Tensor(shape), domain, torch.Size(domain[len(domain) - dims :]).numel())
+            names = compile(found.index().replace("/", "//"), "<index>", "eval").co_names
+            assert (found.takes_row, found.takes_col) == ("row" in names, "col" in names), (shape, found.index())
+
+
+def test_place_takes_the_numbers_that_its_mask_takes_and_none_that_it_spells() -> None:
+    row, col = Loop(sympy.Symbol("i"), 4), Loop(sympy.Symbol("j"), 5)
+    masked = Place(sympy.Integer(0), (row,), (col,), (Within(col.symbol, 3),))
+    assert (masked.takes_row, masked.takes_col) == (False, True)
+    spelled = Place(row.symbol * 5 + col.symbol, (row,), (col,), spelled=((row.symbol, "line"),))
+    assert (spelled.takes_row, spelled.takes_col) == (False, True)
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=str)

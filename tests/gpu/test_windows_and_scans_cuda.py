@@ -13,6 +13,7 @@ from models import design, module
 from windows_and_scans import CASES, INPUTS, WIDE_INPUTS, problem
 
 from kgen.codegen.render import Way, render
+from kgen.codegen.template import tasks
 from kgen.devices.hardware import probe
 
 pytestmark = pytest.mark.gpu
@@ -34,8 +35,8 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     plainest = [next(space.allowed()) for space in choice.spaces]
     found = []
     for point in points:
-        params = {f"k{n}.{key}": value for n, (p, plain) in enumerate(zip(point, plainest)) for key, value in (p or plain).items()}
-        found.append(render(loaded.problem, [Way(mode, plan, params)], of.hardware, both_modes=True))
+        params = [p or plain for p, plain in zip(point, plainest)]
+        found.append(render(loaded.problem, [Way(mode, plan, tuple(zip(tasks(plan, of.hardware), params)))], of.hardware, both_modes=True))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path_factory.mktemp("builds")))
         with ThreadPoolExecutor() as pool:

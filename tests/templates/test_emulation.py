@@ -170,6 +170,13 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "bfloat16, a sum of features": (
         ("return self.linear(x).mul(2.0).mean(1, keepdim=True)", "self.linear = nn.Linear(520, 264).bfloat16()", "torch.randn(70, 520).bfloat16()", "x"),
         "inner_reduction", [{}]),
+    "sums at places": (
+        ("return self.z.index_add(0, (x[:, 0].abs() * 3).long() % 6, x)", "self.register_buffer('z', torch.rand(6, 36))", "torch.randn(70, 36)", "x"),
+        "scattering", [{"vec": 4}, {"vec": 1, "block": 128}]),
+    "extremes and products at places": (
+        ("a = (x[:, 0].abs() * 3).long() % 6\nb = self.z.index_reduce(0, a, x, 'amin')\nreturn torch.cat([self.z.index_reduce(0, a, x, 'amax'), b, self.z.index_reduce(0, a, x, 'prod')])",
+         "self.register_buffer('z', torch.randn(6, 36))", "torch.randn(70, 36)", "x"), r"scattering\[[^]]*\] \+ pointwise", [{"vec": 4}]),
+    "sums along the rows that they are of": (("return x.sum(1, keepdim=True).expand(70, 36) * 2.0", "", "torch.randn(70, 36)", "x"), "inner_reduction", [{"row_per": "warp"}]),
 }  # fmt: skip
 
 
@@ -188,11 +195,11 @@ def designed(problem: Problem, multiprocessors: int | None = None) -> Design:
 
 
 def candidate(loaded: LoadedProblem, plan: str, wanted: Params, multiprocessors: int | None = None) -> Candidate:
-    """The candidate of the first plan that is that kernel alone, at its first point with the wanted values."""
+    """The candidate of the first plan of that name, at the first point of its first kernel with the wanted values."""
     of = designed(loaded.problem, multiprocessors)
     number = next(n for n, o in enumerate(of.options) if re.fullmatch(rf"{plan}\[[^]]*\]", o.name.split(" after ")[0]))
-    (kernel,) = of.options[number].kernels
-    return of.candidate(Point(number, (next(n for n in range(len(kernel)) if wanted.items() <= kernel[n].items()),)))
+    kernel, *others = of.options[number].kernels
+    return of.candidate(Point(number, (next(n for n in range(len(kernel)) if wanted.items() <= kernel[n].items()), *(0 for _ in others))))
 
 
 def outputs(device: Device, loaded: LoadedProblem, of: Candidate) -> tuple[torch.Tensor, torch.Tensor]:
@@ -229,6 +236,7 @@ def _parameters() -> Iterator[Any]:
             yield pytest.param(case, number, marks=[pytest.mark.exhaustive] if rare else [])
 
 
+@pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize(("case", "number"), [*_parameters()])
 def test_a_candidate_is_right_on_the_emulated_device(device: Device, case: str, number: int) -> None:
     (forward, init, inputs, arguments), plan, points = CASES[case]

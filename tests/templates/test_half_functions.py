@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from emulated import _built, host_text
 
-from kgen.codegen.c_printer import expression, helpers
+from kgen.codegen.c_printer import expression
+from kgen.codegen.linker import helpers
 from kgen.compiler.loops.expr import SELF, filled
 from kgen.compiler.operators.table import OPS
 

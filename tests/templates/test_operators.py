@@ -14,6 +14,7 @@ from kgen.compiler.operators.table import OPS
 from kgen.tuning.search import Point
 
 @pytest.mark.usefixtures("quick_builds")
+@pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("case", CASES)
 def test_values_are_those_of_eager(case: str) -> None:
     loaded = problem(case)

@@ -27,11 +27,11 @@ SPACE = Space(
 
 
 def test_size_counts_all_combinations() -> None:
-    assert SPACE.size == 6 == len(list(SPACE.combinations()))
+    assert SPACE.size == 6 == len(list(SPACE.allowed())) + len(list(SPACE.ruled_out()))
 
 
 def test_plainest_combination_comes_first() -> None:
-    assert next(SPACE.combinations()) == {"a": 1, "b": "x"}
+    assert next(SPACE.allowed()) == {"a": 1, "b": "x"}
 
 
 def test_combinations_fit_a_column_of_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,21 +59,21 @@ def test_allowed_combinations_are_those_that_break_nothing(reading: str) -> None
     axes = Axis("a", (1, 2)), Axis("b", ("x", "y")), Axis("c", (0, 1))
     constraints = (Constraint("one", READINGS[reading][0], "", READINGS[reading][1]), Constraint("other", ("a", "c"), "", lambda s: s["c"] < s["a"]))
     space = Space(dict, axes, constraints)
-    assert list(space.allowed()) == [p for p in space.combinations() if all(c.holds(p) for c in constraints)]
+    combinations = list(Space(dict, axes).allowed())
+    assert list(space.allowed()) == [p for p in combinations if all(c.holds(p) for c in constraints)]
+    assert [p for p in combinations if p not in [of for of, _ in space.ruled_out()]] == list(space.allowed())
 
 
 def test_constraint_is_asked_once_for_the_values_that_it_reads() -> None:
     asked = []
     space = Space(dict, SPACE.axes, (Constraint("some", ("a",), "", lambda s: not asked.append(s["a"])),))
-    assert (len(list(space.allowed())), [space.broken(p) for p in space.combinations()], asked) == (6, [None] * 6, [1, 2, 3])
+    assert (len(list(space.allowed())), list(space.ruled_out()), asked) == (6, [], [1, 2, 3])
 
 
 def test_first_broken_constraint_is_told() -> None:
-    assert SPACE.broken({"a": 3, "b": "x"}).name == "no_3x"
-
-
-def test_allowed_combination_breaks_nothing() -> None:
-    assert SPACE.broken({"a": 1, "b": "y"}) is None
+    both = Space(dict, SPACE.axes, (*SPACE.constraints, Constraint("no_x", ("b",), "", lambda s: s["b"] != "x")))
+    found = {(p["a"], p["b"]): of.name for p, of in both.ruled_out()}
+    assert found == {(1, "x"): "no_x", (2, "x"): "no_2", (2, "y"): "no_2", (3, "x"): "no_3x"}
 
 
 def test_covering_set_has_every_allowed_value() -> None:
@@ -82,7 +82,7 @@ def test_covering_set_has_every_allowed_value() -> None:
 
 
 def test_covering_set_is_allowed() -> None:
-    assert all(SPACE.broken(p) is None for p in SPACE.covering_set())
+    assert all(p in list(SPACE.allowed()) for p in SPACE.covering_set())
 
 
 def test_space_without_axes_has_one_combination() -> None:
@@ -114,7 +114,8 @@ def test_constraints_depend_on_what_they_read_and_nothing_else(reference_design:
         space = kernel.space
         parameters = schedules[kernel.label.partition("[")[0]].parameters
         assert len({c.name for c in space.constraints}) == len(space.constraints)
-        for params in random.Random(0).sample(list(space.combinations()), 20) if space.size > 20 else space.combinations():
+        combinations = [*space.allowed(), *(params for params, _ in space.ruled_out())]
+        for params in random.Random(0).sample(combinations, min(20, len(combinations))):
             for constraint in space.constraints:
                 assert set(constraint.reads) <= parameters.keys(), constraint.name
                 axes = next(axes for axes in space.variants if all(params[a.name] in a.values for a in axes))
@@ -125,6 +126,11 @@ def test_constraints_depend_on_what_they_read_and_nothing_else(reference_design:
 def test_ruled_out_combinations_have_their_reasons(reference_design: Design) -> None:
     found = reference_design.rejections()
     assert found and all(r.reason and r.constraint and r.plan and r.params for r in found)
+
+
+def test_reason_names_the_parameters_that_rule_a_combination_out() -> None:
+    of = design(made(source("return torch.sigmoid(x)", "torch.empty(64, 1001)")), for_arch("sm_90"))
+    assert {r.reason for r in of.rejections() if r.constraint == "vector_width"} == {"a row of 1001 does not divide into vectors of that width (vec)"}
 
 
 def test_allowed_and_ruled_out_combinations_are_all(reference_design: Design) -> None:

@@ -175,6 +175,15 @@ def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> A
     return NotImplemented if dims else _aten("roll", x.reshape(-1), shifts, [0]).reshape(x.shape)
 
 
+def _scatter_mean(x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *, include_self: bool = True) -> Any:
+    import torch
+
+    if reduce != "mean" or not include_self or not x.is_floating_point():
+        return NotImplemented
+    total = _aten("scatter_add", x, dim, index, src)
+    return total / _aten("scatter_add", torch.ones_like(x), dim, index, torch.ones_like(src))
+
+
 def _one_hot(x: torch.Tensor, num_classes: int = -1) -> Any:
     import torch
 
@@ -328,6 +337,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.take_along_dim.default": _take_along_dim,
     "aten.pad.default": _pad,
     "aten.roll.default": _roll,
+    "aten.scatter_reduce.two": _scatter_mean,
     "aten.einsum.default": einsum,
     "aten.split.Tensor": _split,
     "aten.split_with_sizes.default": _split_with_sizes,

@@ -92,6 +92,13 @@ class Reader:
         self.orders: list[tuple[int, ...]] = []  # of what forward returns
         self.calls: list[Node] = []
 
+    @property
+    def deterministic(self) -> bool:
+        """Whether PyTorch uses algorithms alone that give the same result in each run."""
+        import torch
+
+        return torch.are_deterministic_algorithms_enabled()
+
     def failure(self, reason: str, n: Any) -> Exception:
         return failure(self.trace.loaded, reason, line_of(self.trace.loaded, n.meta.get("stack_trace")))
 
@@ -232,7 +239,7 @@ class Reader:
         call = Call(self, n)
         self.names[n] = n.name
         node = operators.recognise(
-            operators.Captured(n.name, call.target, call.arguments, self._type(n), call.library_call(), call.effect, self.types)
+            operators.Captured(n.name, call.target, call.arguments, self._type(n), call.library_call(), call.effect, self.types, self.deterministic)
         )
         if node.type is not None:
             self.types[node.name] = node.type

@@ -609,7 +609,9 @@ def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> lis
 
 
 def _reduce_alike(a: Node, b: Node) -> bool:
-    """Whether both nodes reduce one value along the same dimensions: one loop finds both results."""
+    """Whether both nodes reduce one value along the same dimensions, or scatter at the same places: one loop finds both results."""
+    if {_kind(a), _kind(b)} == {Kind.SCATTER}:
+        return not set(a.values[1:]).isdisjoint(b.values[1:])
     return {_kind(a), _kind(b)} == {Kind.REDUCTION} and of_few(a) == of_few(b) and a.inputs[0] == b.inputs[0] and a["dims"] == b["dims"]
 
 

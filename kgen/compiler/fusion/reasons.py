@@ -20,6 +20,7 @@ _REFUSED = {
     Kind.REDUCTION: "it reduces no dimension, or one that follows the batch",
     Kind.VIEW: "it takes a part that follows the batch",
     Kind.WINDOW: "its window is no fixed one, or its groups have many channels",
+    Kind.SCATTER: "its places follow the batch, or it takes elements in as no kernel does",
     Kind.SCAN: "it runs along the batch, or converts to another dtype",
     Kind.BATCH_NORM: "its momentum is no number",
     Kind.CONTRACTION: "it scales its terms",
@@ -39,7 +40,7 @@ def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> st
     if op.kind is not Kind.VIEW and node.name in made_on_the_way(graph):
         return "it is made of numbers alone: kernels make it where they read it, the library makes it for others"
     if op.kind is Kind.IDENTITY:
-        return "it returns its operand"
+        return "it changes the order of dimensions in memory" if "memory_format" in keywords(node.call) else "it returns its operand"
     if op.kind is Kind.VIEW:
         return "it is a view of its operand"
     if op.kind is Kind.BATCH_NORM:

@@ -15,7 +15,7 @@ from typing import Iterable
 import sympy
 
 from kgen.compiler.loops.access import Loop, Place, Within
-from kgen.compiler.loops.program import Contraction, Load, Map, Program, Reduce, Scan, Slide, Store, Window
+from kgen.compiler.loops.program import Contraction, Load, Map, Program, Reduce, Scan, Scatter, Slide, Store, Window
 
 
 def canonical(program: Program) -> Program:
@@ -96,11 +96,15 @@ class _Renaming:
         return replace(store, tensor=self.tensor(store.tensor), arg=self.value(store.arg), access=self.place(store.access),
                        into="into" if store.into else "")  # fmt: skip
 
+    def scatter(self, of: Scatter) -> Scatter:
+        return replace(of, tensor=self.tensor(of.tensor), arg=self.value(of.arg), access=self.place(of.access),
+                       places=tuple(map(self.value, of.places)), source=self.tensor(of.source))  # fmt: skip
+
     def program(self, of: Program) -> Program:
         row_loops, col_loops = self.loops(of.row_loops), self.loops(of.col_loops)
         contraction = self.contraction(of.contraction) if of.contraction else None
         loads, steps = tuple(map(self.step, of.loads)), tuple(map(self.step, of.steps))
-        stores = tuple(map(self.store, of.stores))
+        stores, scatters = tuple(map(self.store, of.stores)), tuple(map(self.scatter, of.scatters))
         moments = self.value(of.moments_of) if of.moments_of else None
-        return replace(of, row_loops=row_loops, col_loops=col_loops, loads=loads, steps=steps, stores=stores,
+        return replace(of, row_loops=row_loops, col_loops=col_loops, loads=loads, steps=steps, stores=stores, scatters=scatters,
                        moments_of=moments, contraction=contraction)  # fmt: skip

@@ -19,7 +19,7 @@ from kgen.compiler.loops.access import Loop, Place
 from kgen.compiler.loops.expr import Arg, Binary, Call, Cast, Columns, Const, Expr, Unary, Where
 from kgen.compiler.loops.functions import FUNCTIONS
 from kgen.compiler.loops.indices import COLUMNS, FloorDiv, Modulo
-from kgen.compiler.loops.program import ELEMENT, Contraction, Load, Map, Program, Reduce, Scan, Store, Window
+from kgen.compiler.loops.program import ELEMENT, Contraction, Load, Map, Program, Reduce, Scan, Scatter, Store, Window
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -174,6 +174,8 @@ class _Evaluation:
             known = found.get(store.tensor, torch.zeros(0, dtype=value.dtype))
             found[store.tensor] = torch.cat([known, known.new_zeros(max(0, int(place.max()) + 1 - len(known)))])
             found[store.tensor][place] = value
+        for scatter in program.scatters:
+            found[scatter.tensor] = self._scattered(scatter)
         if program.moments_of:
             value = self._whole(self.values[program.moments_of], (*self.rows, *self.cols)).reshape(program.rows, program.cols)
             found[program.moments_of] = torch.stack([value.mean(0), value.var(0, correction=0)])
@@ -350,6 +352,23 @@ class _Evaluation:
         place, value = self._whole(place, dims), self._whole(value, dims)
         shape = [max(a, b) for a, b in zip(place.shape, value.shape)]
         return place.expand(shape).reshape(-1), as_value(value, store.dtype).expand(shape).reshape(-1)
+
+
+    def _scattered(self, scatter: Scatter) -> Tensor:
+        """The tensor that values are taken into, as one row of numbers."""
+        import torch
+
+        place, value = self._stored(Store(scatter.tensor, scatter.arg, scatter.level, scatter.access, scatter.dtype, scatter.of))
+        size, elements = self.program.size, scatter.elements
+        whole = self.program.rows if size is self.program.row_size else self.program.cols
+        count = elements if isinstance(elements, int) else whole // size.multiple * elements.multiple
+        begin = self.tensors[scatter.source].reshape(-1) if scatter.source else torch.full((count,), scatter.start)
+        found = as_value(begin.clone(), scatter.dtype)
+        if scatter.kind == "last":
+            found[place] = value.to(found.dtype)
+            return found
+        how = {"sum": "sum", "product": "prod", "max": "amax", "min": "amin"}[scatter.kind]
+        return found.scatter_reduce(0, place, value.to(found.dtype), how)
 
 
 def _max_finite(x: Tensor) -> Tensor:

@@ -23,6 +23,16 @@ Number = float | int
 _OPERANDS = ("x", "y", "z", "w")
 
 
+def _signed(sign: str) -> Callable[[Expr, Expr | Number], Expr]:
+    """The operator of Python with that sign, as a node."""
+    return lambda left, right: Binary(sign, left, expr(right))
+
+
+def _reflected(sign: str) -> Callable[[Expr, Number], Expr]:
+    """The operator of Python with that sign behind a number."""
+    return lambda right, left: Binary(sign, expr(left), right)
+
+
 class Expr:
     """A node. Comparisons of order build nodes; ``==`` compares nodes: see :func:`equal` and :func:`differ`."""
 
@@ -57,59 +67,10 @@ class Expr:
         """This node, made of other parts."""
         return self
 
-    def __add__(self, other: Expr | Number) -> Expr:
-        return Binary("+", self, expr(other))
-
-    def __sub__(self, other: Expr | Number) -> Expr:
-        return Binary("-", self, expr(other))
-
-    def __mul__(self, other: Expr | Number) -> Expr:
-        return Binary("*", self, expr(other))
-
-    def __truediv__(self, other: Expr | Number) -> Expr:
-        return Binary("/", self, expr(other))
-
-    def __mod__(self, other: Expr | Number) -> Expr:
-        return Binary("%", self, expr(other))
-
-    def __and__(self, other: Expr | Number) -> Expr:
-        return Binary("&", self, expr(other))
-
-    def __or__(self, other: Expr | Number) -> Expr:
-        return Binary("|", self, expr(other))
-
-    def __xor__(self, other: Expr | Number) -> Expr:
-        return Binary("^", self, expr(other))
-
-    def __lshift__(self, other: Expr | Number) -> Expr:
-        return Binary("<<", self, expr(other))
-
-    def __rshift__(self, other: Expr | Number) -> Expr:
-        return Binary(">>", self, expr(other))
-
-    def __lt__(self, other: Expr | Number) -> Expr:
-        return Binary("<", self, expr(other))
-
-    def __le__(self, other: Expr | Number) -> Expr:
-        return Binary("<=", self, expr(other))
-
-    def __gt__(self, other: Expr | Number) -> Expr:
-        return Binary(">", self, expr(other))
-
-    def __ge__(self, other: Expr | Number) -> Expr:
-        return Binary(">=", self, expr(other))
-
-    def __radd__(self, other: Number) -> Expr:
-        return Binary("+", expr(other), self)
-
-    def __rsub__(self, other: Number) -> Expr:
-        return Binary("-", expr(other), self)
-
-    def __rmul__(self, other: Number) -> Expr:
-        return Binary("*", expr(other), self)
-
-    def __rtruediv__(self, other: Number) -> Expr:
-        return Binary("/", expr(other), self)
+    __add__, __sub__, __mul__, __truediv__, __mod__ = map(_signed, ("+", "-", "*", "/", "%"))
+    __and__, __or__, __xor__, __lshift__, __rshift__ = map(_signed, ("&", "|", "^", "<<", ">>"))
+    __lt__, __le__, __gt__, __ge__ = map(_signed, ("<", "<=", ">", ">="))
+    __radd__, __rsub__, __rmul__, __rtruediv__ = map(_reflected, ("+", "-", "*", "/"))
 
     def __neg__(self) -> Expr:
         return Unary("-", self)

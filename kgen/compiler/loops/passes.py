@@ -71,6 +71,7 @@ def _passes_of(program: Program, keep: bool) -> Passes:
     # The element values that a pass must have, each with the pass's number.
     wanted = [(ready[r.names[0]] - 1, a) for r in program.reductions for a in r.args]
     wanted += [(ready[s.arg], s.arg) for s in program.stores if s.level == ELEMENT]
+    wanted += [(ready[name], name) for s in program.scatters for name in (s.arg, *s.places)]
     wanted += [(ready[m], m) for m in (program.moments_of,) if m]
     count = 1 + max((number for number, _ in wanted), default=0)
     closures: list[set[str]] = []

@@ -109,6 +109,30 @@ def taken(steps: Iterable[Step]) -> set[str]:
 
 
 @dataclass(frozen=True)
+class Scatter:
+    """Values that are taken into elements of a tensor, at places that are values of the program, by ``kind``.
+
+    ``kind`` is a key of :data:`kgen.compiler.operators.scatters.KINDS`. The result begins as the tensor ``source``, or as the number
+    ``start``; it has ``elements`` at the captured batch. ``places`` are the values in its index, the first one below ``size``. Where it is
+    ``ordered``, the values of one element are taken in one after the other.
+    """
+
+    tensor: str
+    arg: str
+    kind: str
+    level: str
+    access: Place
+    places: tuple[str, ...]
+    size: int
+    elements: Size
+    dtype: str
+    of: str
+    source: str = ""
+    start: float | int = 0
+    ordered: bool = False
+
+
+@dataclass(frozen=True)
 class Slide:
     """One dimension of a window, with the symbols of a position in the input and of a tap.
 
@@ -234,6 +258,7 @@ class Program:
     stores: tuple[Store, ...]
     moments_of: str | None = None
     contraction: Contraction | None = None
+    scatters: tuple[Scatter, ...] = ()  #: a program has these, or stores
     span: int = 0  #: neighbouring columns of a contraction that reductions take together; row values are then theirs
 
     @property
@@ -251,7 +276,7 @@ class Program:
     @property
     def tensors(self) -> tuple[str, ...]:
         """The tensors that are read, each once, in the order of the kernel's arguments."""
-        return tuple(dict.fromkeys(load.tensor for load in self.reads))
+        return tuple(dict.fromkeys((*(load.tensor for load in self.reads), *(s.source for s in self.scatters if s.source))))
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -268,7 +293,7 @@ class Program:
     @cached_property
     def tensor_dtypes(self) -> dict[str, str]:
         """The dtype of each tensor that is read or written."""
-        return {x.tensor: x.dtype for x in (*self.stores, *self.reads)}
+        return {**{s.source: s.dtype for s in self.scatters if s.source}, **{x.tensor: x.dtype for x in (*self.stores, *self.scatters, *self.reads)}}
 
     @cached_property
     def dtypes(self) -> dict[str, str]:
@@ -325,7 +350,7 @@ class Program:
             made |= {step.name} if not isinstance(step, Reduce) and made & set(step.args) else set()
         return all(s.level == ROW for s in self.stores) and not any(a in made for r in self.reductions for a in r.args)
 
-    @property
+    @cached_property
     def strided(self) -> bool:
         """Whether neighbouring rows lie side by side in what is read, and neighbouring columns do not."""
         loops = {loop.symbol for loop in (*self.row_loops, *self.col_loops)}

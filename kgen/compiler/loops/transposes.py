@@ -38,7 +38,7 @@ class Transpose:
 def transpose_of(program: Program) -> Transpose | None:
     """The program as a transpose; ``None`` where it is none, or where either axis is short."""
     loops = (*program.row_loops, *program.col_loops)
-    if not program.plain or program.contraction or program.moments_of or not all(isinstance(s, Map) for s in program.steps) or len(loops) < 2:
+    if not program.plain or program.scatters or program.contraction or program.moments_of or not all(isinstance(s, Map) for s in program.steps) or len(loops) < 2:
         return None
     along = loops[-1]
     if any(store.access.offset.coeff(along.symbol) != 1 for store in program.stores):

@@ -21,6 +21,7 @@ from kgen.compiler.loops.program import Contraction, Map, Program, Slide
 from kgen.compiler.operators.op import Index, Kind
 from kgen.compiler.operators.pointwise import map_expression
 from kgen.compiler.operators.reductions import COMBINES, LOWEST, OF_FEW, OF_ONE, of_few
+from kgen.compiler.operators.scatters import Scattered
 from kgen.compiler.operators.table import OPS
 
 MOST_STEPS = 512  # values of one kernel; no registers hold more
@@ -130,6 +131,7 @@ class ProgramBuilder:
     part: str = ""  # the view that takes a part of the tensor which is loaded next
     contraction: Contraction | None = None
     contraction_index: Index = ()
+    scatters: list[Scattered] = field(default_factory=list)
     apart: frozenset[sympy.Symbol] = frozenset()  # axes along which reductions of few elements are read
     last: sympy.Expr = sympy.Integer(0)  # the index of the last dimension of a contraction, or of the value that moments are of
 

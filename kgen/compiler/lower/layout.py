@@ -11,10 +11,11 @@ import sympy
 from kgen.compiler.graph.graph import NotFusable
 from kgen.compiler.loops.access import Loop, Place
 from kgen.compiler.loops.indices import COLUMNS, step_of, symbols_of, takes_as_one, times
-from kgen.compiler.loops.program import ELEMENT, ROW, Load, Map, Program, Reduce, Scan, Store, Window
+from kgen.compiler.loops.program import ELEMENT, ROW, Load, Map, Program, Reduce, Scan, Scatter, Store, Window
 from kgen.compiler.lower.builder import ProgramBuilder, Step
 from kgen.compiler.operators.op import Index
 from kgen.compiler.operators.reductions import COMBINES
+from kgen.compiler.operators.scatters import Scattered, looped
 
 
 MOST_VISITS = 2  # visits of an element by the loops of a reduction; more are work that is done again
@@ -43,6 +44,8 @@ class Layout:
         types = {o.tensor: self.graph.type(o.tensor) for o in outputs}
         strides = {name: of.shape if of.batch_inside else of.sizes() for name, of in types.items()}  # those of the captured batch
         self.offsets = {o: builder.axes.flat(o.index, strides[o.tensor]) for o in outputs}
+        self.looped = {s.node: builder.axes.flat(s.loops, looped(self.graph, self.graph.node(s.node)).sizes()) for s in builder.scatters}
+        self.taken_in = {s.node: builder.axes.flat(s.index, self.graph.type(s.node).sizes()) for s in builder.scatters}
         self.rows, self.cols = self._loops()
 
     def program(self) -> Program:
@@ -76,8 +79,9 @@ class Layout:
             positions = self.builder.contraction_index[2:]
             lines = (replace(line, pool=taps.get(at, 1)) for line, at in zip(contraction.window.lines, positions))
             contraction = replace(contraction, window=replace(contraction.window, lines=tuple(lines)))
+        scatters = tuple(map(self._scatter, self.builder.scatters))
         return Program(
-            rows, cols, *sizes, self.rows, self.cols, tuple(loads), tuple(steps), stores, self.moments_of, contraction, self.span
+            rows, cols, *sizes, self.rows, self.cols, tuple(loads), tuple(steps), stores, self.moments_of, contraction, scatters, self.span
         )
 
     def _value(self, name: str, step: Step) -> Load | Map | Scan | Window:
@@ -111,7 +115,8 @@ class Layout:
 
     def _needed(self) -> dict[str, Step]:
         """The steps that outputs depend on, in the order in which they were made."""
-        found = self._leading_to([o.value for o in self.outputs] + ([self.moments_of] if self.moments_of else []))
+        taken_in = [name for s in self.builder.scatters for name in (s.value, *s.places)]
+        found = self._leading_to(taken_in + [o.value for o in self.outputs] + ([self.moments_of] if self.moments_of else []))
         return {name: step for name, step in self.builder.steps.items() if name in found}
 
     def _leading_to(self, waiting: list[str]) -> set[str]:
@@ -158,7 +163,7 @@ class Layout:
 
     def _loops(self) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
         """The axes of rows and of columns, neighbours that run through memory as one joined."""
-        symbols = frozenset().union(*(s.varies for s in self.needed.values()), *(symbols_of(o) for o in self.offsets.values()))
+        symbols = frozenset().union(*(s.varies for s in self.needed.values()), *(symbols_of(o) for o in (*self.offsets.values(), *self.looped.values())))
         self._reduced = frozenset().union(*(s.axes for s in self.needed.values() if s.kind == "reduce"))
         around = self._around()
         symbols -= self._inner
@@ -176,6 +181,8 @@ class Layout:
             along = symbols_of(self.last) if self.span else self._reduced
             rows = [s for s in order if s in symbols - along]
             cols = [s for s in order if s in along]
+        elif self.builder.scatters:
+            rows, cols = self._of_scatters([s for s in order if s in symbols])
         elif around is not None:
             if any(not symbols <= symbols_of(offset) for offset in self.offsets.values()):
                 raise NotFusable("a window or a scan is stored along all axes of its kernel")
@@ -261,9 +268,29 @@ class Layout:
         first = order and (len(order) > 1 or not isinstance(self.extents[order[0]], int))
         return (order[:1], order[1:]) if first else ([], order)
 
+    def _of_scatters(self, order: list[sympy.Symbol]) -> tuple[list[sympy.Symbol], list[sympy.Symbol]]:
+        """Rows are the axes that places vary over, columns the others: a row of values is taken in at one place."""
+        varying = frozenset().union(*(self.needed[name].varies for s in self.builder.scatters for name in s.places))
+        rows, cols = [s for s in order if s in varying], [s for s in order if s not in varying]
+        return (rows, cols) if cols and rows and all(isinstance(self.extents[s], int) for s in (*rows[1:], *cols)) else self._pointwise(order)
+
+    def _scatter(self, of: Scattered) -> Scatter:
+        """The scatter with its place; each of its loops' elements is taken in once."""
+        loops, rows = symbols_of(self._merged(self.looped[of.node])), {loop.symbol for loop in self.rows}
+        every = rows | {loop.symbol for loop in self.cols}
+        if loops not in (every, rows):
+            raise NotFusable(f"{of.node} takes in other elements than another scatter of the kernel")
+        level = ELEMENT if loops == every else ROW
+        offset, sizes = self._merged(self.taken_in[of.node]), self.graph.type(of.node).sizes()
+        elements, value = reduce(times, sizes, 1), self.needed[of.value]
+        if not isinstance(elements, int) and all(isinstance(loop.extent, int) for loop in (*self.rows, *self.cols)):
+            raise NotFusable(f"{of.node} follows the batch where its loops do not")
+        return Scatter(of.node, of.value, of.kind, level, Place(offset, self.rows, self.cols), of.places, of.size, elements,
+                       self.graph.type(of.node).dtype, value.dtype, of.source, of.start, of.ordered)  # fmt: skip
+
     def _order(self) -> list[sympy.Symbol]:
         """All axes, those with the largest strides first: in what is stored, in what is loaded, and in the masks of loads."""
-        offsets = [*self.offsets.values()]
+        offsets = [*self.offsets.values(), *self.looped.values()]
         if self.moments_of and not offsets:
             source = self.builder.steps[self.moments_of]
             offsets += [s.offset for s in self.needed.values() if s.kind == "load" and s.varies >= source.varies]
@@ -306,7 +333,7 @@ class Layout:
             yield self._merged(step.offset) if step.kind != "sums" else sympy.Integer(0)
             yield from (self._merged(w.index) for w in step.mask)
             yield from (s.stride * self._merged(s.output) for s in step.slides if not self.pool)
-        for offset in self.offsets.values():
+        for offset in (*self.offsets.values(), *self.looped.values(), *self.taken_in.values()):
             yield self._merged(offset)
 
     def _merged(self, expression: sympy.Expr) -> sympy.Expr:

@@ -11,7 +11,7 @@ from typing import Iterable, Iterator, Sequence
 
 import sympy
 
-from kgen.compiler.graph.graph import NotFusable, OpGraph, Tensor
+from kgen.compiler.graph.graph import Node, NotFusable, OpGraph, Tensor
 from kgen.compiler.loops.access import MOST_PARTS
 from kgen.compiler.loops.indices import Axes, symbols_of
 from kgen.compiler.loops.program import Program
@@ -19,6 +19,7 @@ from kgen.compiler.lower.builder import ProgramBuilder
 from kgen.compiler.lower.layout import Layout, Output
 from kgen.compiler.operators.op import Index, Kind
 from kgen.compiler.operators.reductions import MOST_FEW, of_few
+from kgen.compiler.operators.scatters import looped
 from kgen.compiler.operators.table import OPS
 
 
@@ -71,7 +72,7 @@ def _parts(builder: ProgramBuilder) -> _Parts | None:
     Where each part has statements of its own, none has a mask, and loads of neighbours are vectors.
     """
     kinds = {step.kind for step in builder.steps.values()}
-    if builder.contraction or not kinds <= {"load", "map", "reduce"}:
+    if builder.contraction or builder.scatters or not kinds <= {"load", "map", "reduce"}:
         return None
     reduced = frozenset().union(*(step.axes for step in builder.steps.values()))
     for symbol in builder.axes.extents if builder.apart - reduced else ():
@@ -146,6 +147,9 @@ def _build(
         raise NotFusable("moments over the batch end a kernel")
     if any(graph.type(v).numel == 0 for n in nodes for v in (n.name, *n.values) if n.type is not None):
         raise NotFusable("the tensors are empty")
+    scatters = {n.name: n for n in nodes if OPS[n.op].kind is Kind.SCATTER}
+    if scatters and (set(outputs) != scatters.keys() or contractions or moments or any(v in scatters for n in nodes for v in n.values)):
+        raise NotFusable("a kernel that takes values in at places stores nothing else")
     builder = ProgramBuilder(graph, frozenset(names), Axes(splits), two_passes, lower, same)
     found: list[Output] = []
     moments_of = None
@@ -153,6 +157,10 @@ def _build(
         source = moments[0].inputs[0]
         index = _own_index(builder, graph.type(source))
         moments_of, builder.last = builder.value(source, index), index[-1]
+    for node in sorted(scatters.values(), key=lambda n: -looped(graph, n).numel):
+        builder.scatters.append(OPS[node.op].lower(builder, node, _looped_index(builder, node)))
+    if scatters:
+        return builder, found, None
     # The largest output has the axes. The sums of a contraction have those of the reduction that reads them.
     largest_first = 1 if contractions and any(OPS[n.op].kind is Kind.REDUCTION and not of_few(n) for n in nodes) else -1
     for name in sorted((o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS), key=lambda o: largest_first * graph.type(o).numel):
@@ -161,6 +169,18 @@ def _build(
     if builder.contraction and not found and not moments:
         raise NotFusable("a contraction stores its sums, or values computed from them")
     return builder, found, moments_of
+
+
+def _looped_index(builder: ProgramBuilder, node: Node) -> Index:
+    """The index of a scatter's loops, which are those of another scatter at the same places."""
+    type_ = looped(builder.graph, node)
+    for other in builder.scatters:
+        of = builder.graph.node(other.node)
+        if of.inputs[1] == node.inputs[1] and builder.graph.type(node.inputs[1]).shape == type_.shape and len(other.places) == 1:
+            for asked, index, _ in builder.asked:
+                if asked == node.inputs[1] and len(index) == len(type_.shape):
+                    return index
+    return _own_index(builder, type_)
 
 
 def _own_index(builder: ProgramBuilder, tensor: Tensor) -> Index:

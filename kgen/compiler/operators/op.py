@@ -31,6 +31,7 @@ class Kind(StrEnum):
     VIEW = auto()  #: moves no element: a function of indices
     MOMENTS = auto()  #: mean and variance over the batch; a kernel ends with it, no library call computes it
     WINDOW = auto()  #: values of neighbours of each element; ``lower`` asks a program's builder for it at an index
+    SCATTER = auto()  #: takes elements into those of another tensor at places that are values; a kernel ends with it
     SCAN = auto()  #: running values along a dimension; lowered like a window
     CONTRACTION = auto()  #: a matrix product or a convolution, with a bias; rewrites fold scales into its weights
     BATCH_NORM = auto()  #: a rewrite takes it apart before it can be fused
@@ -38,13 +39,16 @@ class Kind(StrEnum):
 
 
 #: Kinds that :func:`kgen.compiler.lower.lowering.lower` takes.
-LOWERED = frozenset({Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.REDUCTION, Kind.VIEW, Kind.WINDOW, Kind.SCAN, Kind.MOMENTS,
+LOWERED = frozenset({Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.REDUCTION, Kind.VIEW, Kind.WINDOW, Kind.SCAN, Kind.MOMENTS, Kind.SCATTER,
                      Kind.CONTRACTION})  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Captured:
-    """One call as export saw it. ``types`` holds the types of the values before it."""
+    """One call as export saw it. ``types`` holds the types of the values before it.
+
+    It is ``deterministic`` where PyTorch was told to use algorithms alone that give the same result in each run.
+    """
 
     name: str
     target: str
@@ -53,6 +57,7 @@ class Captured:
     call: LibraryCall
     effect: bool
     types: Mapping[str, Tensor]
+    deterministic: bool = False
 
     def shape(self, argument: str) -> tuple[int, ...]:
         value = self.arguments.get(argument)
@@ -83,6 +88,8 @@ class Builder(Protocol):
 
     graph: OpGraph
     axes: Axes
+    inside: frozenset[str]
+    places: Mapping[sympy.Symbol, str]
     steps: Mapping[str, Value]
 
     def value(self, name: Operand, index: Index) -> str: ...
@@ -90,6 +97,7 @@ class Builder(Protocol):
     def number(self, stem: str, value: float | int, dtype: str) -> str: ...
     def position(self, stem: str, index: sympy.Expr, dtype: str) -> str: ...
     def place(self, stem: str, value: str, size: int) -> sympy.Expr: ...
+    def broadcast(self, name: Operand, to: Tensor, index: Index) -> Index: ...
     def floats(self, node: Node, arg: str) -> str: ...
     def within(self, index: sympy.Expr, size: Size) -> tuple[Within, ...]: ...
     def outside(self, index: sympy.Expr, size: Size) -> bool: ...

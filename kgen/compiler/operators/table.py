@@ -14,7 +14,7 @@ from kgen.compiler.graph.contractions import CONVOLVED, PRODUCT, TRANSPOSED
 from kgen.compiler.graph.dtypes import DTYPES, is_float
 from kgen.compiler.graph.graph import Node, Operand, Ref, refs
 from kgen.compiler.graph.library_call import DEVICE, LibraryCall, Literal, Value, functional, with_operands
-from kgen.compiler.operators import gathers, sampling, scans, views, windows
+from kgen.compiler.operators import gathers, sampling, scans, scatters, views, windows
 from kgen.compiler.operators.op import Captured, Kind, Op, entry
 from kgen.compiler.operators.pointwise import MORE_POINTWISE, POINTWISE
 from kgen.compiler.operators.reductions import REDUCTIONS, keeps_dtype, no_dtype
@@ -132,6 +132,20 @@ INDEXED = (
 )  # fmt: skip
 
 
+_scatter = partial(entry, Kind.SCATTER, lower=scatters.scatter, read=scatters.along)
+SCATTERS = (
+    _scatter("index_add", "index_add.default", "self index source"),
+    _scatter("index_reduce", "index_reduce.default", "self index source"),
+    _scatter("index_copy", "index_copy.default", "self index source"),
+    _scatter("index_fill", "index_fill.int_Scalar", "self index value"),
+    _scatter("scatter", "scatter.src", "self index src"),
+    _scatter("scatter_value", "scatter.value", "self index value", label="scatter"),
+    _scatter("scatter_add", "scatter_add.default", "self index src"),
+    _scatter("scatter_reduce", "scatter_reduce.two", "self index src"),
+    _scatter("index_put", "index_put.default", "self indices values", read=scatters.at_indices),
+)
+
+
 def _given(call: Captured, *roles: str) -> tuple[str, ...]:
     """The arguments among these that are tensors."""
     return tuple(r for r in roles if isinstance(call.arguments.get(r), Ref))
@@ -188,7 +202,7 @@ OTHERS = (
 )  # fmt: skip
 
 #: Every operator that kgen knows, by name.
-OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE, *REDUCTIONS, *VIEWS, *INDEXED, *WINDOWS, *SCANS, *OTHERS)}
+OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE, *REDUCTIONS, *VIEWS, *INDEXED, *WINDOWS, *SCANS, *SCATTERS, *OTHERS)}
 
 
 
@@ -215,7 +229,7 @@ def recognise(call: Captured) -> Node:
 
 
 #: Kinds whose entries compute with values of any dtype; others, but for identities, compute with floats.
-_ANY_DTYPE = {Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.VIEW}
+_ANY_DTYPE = {Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.VIEW, Kind.SCATTER}
 
 
 def _takes_dtypes(op: Op, call: Captured) -> bool:

@@ -37,7 +37,7 @@ def _of_weights(graph: OpGraph) -> dict[str, bool]:
     """The nodes that weights alone make, in order, with whether one does: others are made of indices and numbers."""
     found: dict[str, bool] = {}
     for node in graph.nodes:
-        known = node.op in OPS or node.parts is not None or is_view(node)  # what has a decomposition is not random
+        known = node.op in OPS or node.parts is not None or is_view(node)  # a random operator has no decomposition
         fixed = node.type is not None and node.type.dtype in DTYPES and not node.type.batched
         weights = {v for v in node.values if graph.is_weight(v)}
         others = set(node.values) - weights

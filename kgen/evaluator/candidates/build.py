@@ -134,11 +134,11 @@ class Builder:
     sources, flags, versions of compilers and C library, and the architecture. The environment variables that compilers
     read and the text of included headers count too. (g++'s system headers belong to the versions.) A folder counts only
     with a record beside it, which is renamed into place after success. A lock file is held while a build is made or
-    looked up, by the compiling process too. ``lock`` is the device's lock; it is given on the CPU, where builds must not
+    looked up, by the compiling process too. Without a ``server`` it only finds builds. ``lock`` is the device's lock; it is given on the CPU, where builds must not
     run during timings. Threads that wait for another build when ``stop`` is set get :class:`EvaluatorError`."""
 
     def __init__(
-        self, home: Path, device_type: str, arch: str, server: Server, *, limits: Limits = Limits(),
+        self, home: Path, device_type: str, arch: str, server: Server | None, *, limits: Limits = Limits(),
         lock: DeviceLock | None = None, stop: threading.Event | None = None,
     ) -> None:
         self._server = server
@@ -176,6 +176,11 @@ class Builder:
                 return self._kept(extension, marker) or self._built(extension, marker, started, lock)
         except OSError as error:
             raise DiskError(f"{self.directory}: cannot be written: {error}") from error
+
+    def library(self, extension: Extension) -> str | None:
+        """The path of an extension's library, if it is built already."""
+        report = self._kept(extension, self.directory / f"{extension.name}.json")
+        return str(self.directory / extension.name / f"{extension.name}.so") if report is not None else None
 
     def _kept(self, extension: Extension, marker: Path) -> BuildReport | None:
         """The report of an earlier build, if it succeeded and its library is unchanged."""

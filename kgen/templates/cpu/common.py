@@ -107,12 +107,9 @@ def reduction_axes(task: Task, parts: tuple[int, ...]) -> list[Axis]:
 
 def kept_bytes(*rows: str) -> Constraint[Any]:
     """Kept rows fit a thread's stack: one row, or as many as the parameters ``rows`` say."""
-    return Constraint(
-        "kept_bytes",
-        ("row", "softmax", "moments", *rows),
+    return Constraint("kept_bytes", ("row", "softmax", "moments", *rows),
         f"more than {MOST_KEPT_BYTES >> 10} KB of kept rows on a thread's stack",
-        lambda s: s.kept_bytes * math.prod(getattr(s, name) for name in rows) <= MOST_KEPT_BYTES,
-    )
+        lambda s: s.kept_bytes * math.prod(getattr(s, name) for name in rows) <= MOST_KEPT_BYTES)
 
 
 def load_statements(loads: Sequence[Load], read_from: Mapping[str, str], ahead: bool = False) -> list[str]:

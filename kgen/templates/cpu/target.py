@@ -23,9 +23,9 @@ def vector_axis(hardware: Hardware) -> list[Axis]:
     return [Axis(_VECTOR_BITS, widths)] if len(widths) > 1 else []
 
 
-def headers(helpers: Helpers, body: str) -> Sequence[str]:
+def headers(helpers: Helpers) -> Sequence[str]:
     math = f"namespace vec {{\n\n{helpers.math.strip()}\n\n}}  // namespace vec" if helpers.math else ""
-    return "#include <cfloat>\n#include <cmath>\n#include <cstdint>", types(body, "cpu"), math, helpers.table, helpers.kernels
+    return "#include <cfloat>\n#include <cmath>\n#include <cstdint>", types(helpers, "cpu"), math, helpers.table, helpers.kernels
 
 
 def flags(hardware: Hardware, params: Sequence[Params], specific: bool) -> list[str]:

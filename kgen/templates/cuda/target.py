@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from typing import Sequence
 
 from kgen.candidate import Params
 from kgen.codegen.target import C_FUNCTIONS, Helpers, Target, types
 from kgen.devices.hardware import Hardware
 
-#: Headers, each with the beginning of a name that needs it.
-_HEADERS = (
-    ("cstdint", "uint"), ("cuda.h", "CUtensorMap"), ("cuda_bf16.h", "bfloat16_t"), ("cuda_fp16.h", "(?:__half|float16_t)"),
-    ("cuda_runtime.h", ""),
-)  # fmt: skip
+#: Headers, each with the beginnings of names that need it.
+_HEADERS = {
+    "cfloat": "", "cmath": "", "cstdint": "uint", "cuda.h": "CUtensorMap", "cuda_bf16.h": "bfloat16_t", "cuda_fp16.h": ("__half", "float16_t"),
+    "cuda_runtime.h": "",
+}  # fmt: skip
 
 
-def headers(helpers: Helpers, body: str) -> Sequence[str]:
-    text = helpers.kernels + body
-    used = [f"#include <{header}>" for header, name in _HEADERS if re.search(rf"\b{name}", text)]
-    return "\n".join(["#include <cfloat>", "#include <cmath>", *used]), types(text, "cuda"), helpers.math, helpers.table, helpers.kernels
+def headers(helpers: Helpers) -> Sequence[str]:
+    used = [f"#include <{header}>" for header, beginnings in _HEADERS.items() if any(word.startswith(beginnings) for word in helpers.words)]
+    return "\n".join(used), types(helpers, "cuda"), helpers.math, helpers.table, helpers.kernels
 
 
 def flags(hardware: Hardware, params: Sequence[Params], specific: bool) -> list[str]:

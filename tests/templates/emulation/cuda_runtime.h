@@ -185,9 +185,29 @@ template <typename T> T atomicAdd(T* at, const T value) {
     emulation::changed();
     return before;
 }
+static inline void atomicAdd(float4* at, const float4 value) {
+    const float values[4] = {value.x, value.y, value.z, value.w};
+    for (int n = 0; n < 4; ++n) atomicAdd(reinterpret_cast<float*>(at) + n, values[n]);
+}
+static inline void atomicAdd(float2* at, const float2 value) {
+    atomicAdd(&at->x, value.x);
+    atomicAdd(&at->y, value.y);
+}
 template <typename T> T atomicMax(T* at, const T value) {
     const T before = *at;
     *at = max(before, value);
+    emulation::changed();
+    return before;
+}
+template <typename T> T atomicMin(T* at, const T value) {
+    const T before = *at;
+    *at = min(before, value);
+    emulation::changed();
+    return before;
+}
+template <typename T> T atomicCAS(T* at, const T expected, const T value) {
+    const T before = *at;
+    if (before == expected) *at = value;
     emulation::changed();
     return before;
 }

@@ -79,12 +79,6 @@ def render(schedule: Contraction) -> Rendering:
 
 
 TEMPLATE = Template(
-    name="contraction",
-    device_type="cpu",
-    file="cpu/contraction/contraction.cpp.j2",
-    takes=takes,
-    schedule=Contraction,
-    space=space,
-    render=render,
-    arithmetic=lambda params: Arithmetic("float32"),
-)
+    name="contraction", device_type="cpu", file="cpu/contraction/contraction.cpp.j2", takes=takes, schedule=Contraction,
+    space=space, render=render, arithmetic=lambda params: Arithmetic("float32")
+)  # fmt: skip

@@ -77,13 +77,7 @@ def render(schedule: common.Vectorised) -> Rendering:
 
 
 TEMPLATE = Template(
-    name="implicit_gemm",
-    device_type="cpu",
-    file="cpu/implicit_gemm/implicit_gemm.cpp.j2",
-    takes=takes,
-    schedule=common.Vectorised,
-    space=space,
-    render=render,
-    arithmetic=lambda params: Arithmetic("float32"),
+    name="implicit_gemm", device_type="cpu", file="cpu/implicit_gemm/implicit_gemm.cpp.j2", takes=takes,
+    schedule=common.Vectorised, space=space, render=render, arithmetic=lambda params: Arithmetic("float32"),
     share=0.5,  # 120 to 140 GFLOP/s on a core where oneDNN reaches 220 to 250 with channels last
-)
+)  # fmt: skip

@@ -51,24 +51,13 @@ def space(task: Task) -> Space:
     constraints = (
         common.tile_in_row(cols, least=256),
         common.kept_bytes(),
-        Constraint(
-            "terms_of_a_lane",
-            ("tile", "vector_bits"),
+        Constraint("terms_of_a_lane", ("tile", "vector_bits"),
             f"sums of over {MOST_TERMS} terms, one after the other in a lane, are less exact than PyTorch's",
-            lambda s: min(s.tile, cols) * 32 <= MOST_TERMS * (s.vector_bits or widest),
-        ),
-        Constraint(
-            "chunks_for_all",
-            ("chunk",),
-            "chunks so large that some threads get no row",
-            lambda s: s.chunk == 1 or s.chunk * threads * 2 <= online.rows,
-        ),
-        Constraint(
-            "tiles_for_all",
-            ("parts", "tile"),
-            "parts of less than a tile: some threads get no column",
-            lambda s: s.parts == 1 or s.parts * s.tile <= cols,
-        ),
+            lambda s: min(s.tile, cols) * 32 <= MOST_TERMS * (s.vector_bits or widest)),
+        Constraint("chunks_for_all", ("chunk",), "chunks so large that some threads get no row",
+            lambda s: s.chunk == 1 or s.chunk * threads * 2 <= online.rows),
+        Constraint("tiles_for_all", ("parts", "tile"), "parts of less than a tile: some threads get no column",
+            lambda s: s.parts == 1 or s.parts * s.tile <= cols),
     )
     return Space(partial(InnerReduction, task), axes, constraints)
 
@@ -98,7 +87,6 @@ def render(schedule: InnerReduction) -> Rendering:
         "row_statements": row_values if parts == 1 or _takes_row_values(plan) else [],
         "kept_values": kept_values(program, plan),
         "passes": passes,
-        "results": results,
         "merging": [*row_values, *_merging(plan.passes[0], args)] if parts > 1 else [],
     }
     return rendering(schedule, [*args, *workspace], context)
@@ -270,12 +258,6 @@ class _Reduction:
 
 
 TEMPLATE = Template(
-    name="inner_reduction",
-    device_type="cpu",
-    file="cpu/inner_reduction/inner_reduction.cpp.j2",
-    takes=takes,
-    schedule=InnerReduction,
-    space=space,
-    render=render,
-    in_place=True,
-)
+    name="inner_reduction", device_type="cpu", file="cpu/inner_reduction/inner_reduction.cpp.j2", takes=takes,
+    schedule=InnerReduction, space=space, render=render, in_place=True
+)  # fmt: skip

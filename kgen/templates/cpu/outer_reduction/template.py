@@ -71,11 +71,6 @@ def render(schedule: OuterReduction) -> Rendering:
 
 
 TEMPLATE = Template(
-    name="outer_reduction",
-    device_type="cpu",
-    file="cpu/outer_reduction/outer_reduction.cpp.j2",
-    takes=takes,
-    schedule=OuterReduction,
-    space=space,
-    render=render,
-)
+    name="outer_reduction", device_type="cpu", file="cpu/outer_reduction/outer_reduction.cpp.j2", takes=takes,
+    schedule=OuterReduction, space=space, render=render
+)  # fmt: skip

@@ -25,7 +25,7 @@ class Pointwise(common.Vectorised, InPlace):
 
 def takes(program: Program) -> bool:
     """Programs of maps alone that read along the axis that they write along."""
-    others = program.contraction or program.moments_of or program.reductions or program.windows or program.scans
+    others = program.contraction or program.moments_of or program.reductions or program.windows or program.scans or program.scatters
     return isinstance(program.col_size, int) and not (others or transpose_of(program))
 
 
@@ -62,12 +62,6 @@ def render(schedule: Pointwise) -> Rendering:
 
 
 TEMPLATE = Template(
-    name="pointwise",
-    device_type="cpu",
-    file="cpu/pointwise/pointwise.cpp.j2",
-    takes=takes,
-    schedule=Pointwise,
-    space=space,
-    render=render,
-    in_place=True,
-)
+    name="pointwise", device_type="cpu", file="cpu/pointwise/pointwise.cpp.j2", takes=takes, schedule=Pointwise,
+    space=space, render=render, in_place=True
+)  # fmt: skip

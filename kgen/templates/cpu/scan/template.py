@@ -72,11 +72,5 @@ def render(schedule: Scan) -> Rendering:
 
 
 TEMPLATE = Template(
-    name="scan",
-    device_type="cpu",
-    file="cpu/scan/scan.cpp.j2",
-    takes=takes,
-    schedule=Scan,
-    space=space,
-    render=render,
-)
+    name="scan", device_type="cpu", file="cpu/scan/scan.cpp.j2", takes=takes, schedule=Scan, space=space, render=render
+)  # fmt: skip

@@ -85,12 +85,9 @@ def space(task: Task) -> Space:
     constraints = (
         alike("strip_in_rows", "width", beside, 64, f"a strip this wide holds {beside} neighbouring rows twice: a narrower one does the same"),
         common.kept_bytes("width"),
-        Constraint(
-            "columns_for_all",
-            ("parts",),
+        Constraint("columns_for_all", ("parts",),
             f"parts of {online.cols} columns with less than {TILE} columns each: merging them costs more than they win",
-            lambda s: s.parts == 1 or s.parts * TILE <= online.cols,
-        ),
+            lambda s: s.parts == 1 or s.parts * TILE <= online.cols),
     )
     return Space(partial(StripReduction, task), axes, constraints)
 
@@ -281,12 +278,6 @@ class _Emitter:
 
 
 TEMPLATE = Template(
-    name="strip_reduction",
-    device_type="cpu",
-    file="cpu/strip_reduction/strip_reduction.cpp.j2",
-    takes=takes,
-    schedule=StripReduction,
-    space=space,
-    render=render,
-    in_place=True,
-)
+    name="strip_reduction", device_type="cpu", file="cpu/strip_reduction/strip_reduction.cpp.j2", takes=takes,
+    schedule=StripReduction, space=space, render=render, in_place=True
+)  # fmt: skip

@@ -107,12 +107,6 @@ def render(schedule: StripWindows) -> Rendering:
 
 
 TEMPLATE = Template(
-    name="strip_window",
-    device_type="cpu",
-    file="cpu/strip_window/strip_window.cpp.j2",
-    takes=takes,
-    schedule=StripWindows,
-    space=space,
-    render=render,
-    channels_last=True,
-)
+    name="strip_window", device_type="cpu", file="cpu/strip_window/strip_window.cpp.j2", takes=takes,
+    schedule=StripWindows, space=space, render=render, channels_last=True
+)  # fmt: skip

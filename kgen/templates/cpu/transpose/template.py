@@ -65,11 +65,6 @@ def _stride(load: Load, found: Transpose) -> int:
 
 
 TEMPLATE = Template(
-    name="transpose",
-    device_type="cpu",
-    file="cpu/transpose/transpose.cpp.j2",
-    takes=takes,
-    schedule=Transposed,
-    space=space,
-    render=render,
-)
+    name="transpose", device_type="cpu", file="cpu/transpose/transpose.cpp.j2", takes=takes, schedule=Transposed,
+    space=space, render=render
+)  # fmt: skip

@@ -139,11 +139,6 @@ def _outer(parts: WindowParts, body: list[str]) -> list[str]:
 
 
 TEMPLATE = Template(
-    name="window",
-    device_type="cpu",
-    file="cpu/window/window.cpp.j2",
-    takes=takes,
-    schedule=Windows,
-    space=space,
-    render=render,
-)
+    name="window", device_type="cpu", file="cpu/window/window.cpp.j2", takes=takes, schedule=Windows, space=space,
+    render=render
+)  # fmt: skip

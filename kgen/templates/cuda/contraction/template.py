@@ -387,15 +387,7 @@ def _column_load(load: Load, vec: int, source: str) -> list[str]:
 
 
 TEMPLATE = Template(
-    name="contraction",
-    device_type="cuda",
-    file="cuda/contraction/contraction.cu.j2",
-    takes=takes,
-    schedule=Contraction,
-    space=space,
-    render=render,
-    lacks=lacks,
-    arithmetic=arithmetic,
+    name="contraction", device_type="cuda", file="cuda/contraction/contraction.cu.j2", takes=takes,
+    schedule=Contraction, space=space, render=render, lacks=lacks, arithmetic=arithmetic, of_structure=True,
     biased=True,  # tensor cores truncate where they add
-    of_structure=True,
-)
+)  # fmt: skip

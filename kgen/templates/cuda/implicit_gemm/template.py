@@ -227,7 +227,6 @@ def _epilogue(program: Program, args: list[Argument], schedule: ImplicitGemm) ->
     name = window.name if window else program.contraction.name
     return {
         **texts,
-        "vec": vec,
         "sum": name,
         "product": program.contraction.name,
         "pooled_value": window.arg if window else "",
@@ -329,14 +328,6 @@ def _reduction(r: Reduce, at: int) -> dict[str, object]:
 
 
 TEMPLATE = Template(
-    name="implicit_gemm",
-    device_type="cuda",
-    file="cuda/implicit_gemm/implicit_gemm.cu.j2",
-    takes=takes,
-    schedule=ImplicitGemm,
-    space=space,
-    render=render,
-    lacks=lacks,
-    arithmetic=arithmetic,
-    of_structure=True,
-)
+    name="implicit_gemm", device_type="cuda", file="cuda/implicit_gemm/implicit_gemm.cu.j2", takes=takes,
+    schedule=ImplicitGemm, space=space, render=render, lacks=lacks, arithmetic=arithmetic, of_structure=True
+)  # fmt: skip

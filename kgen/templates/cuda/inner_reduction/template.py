@@ -327,88 +327,46 @@ def space(task: Task) -> Space:
     registers = (*threads, "rows", "row", "softmax", "moments")
     constraints = (
         common.vector_width(online.col_size),
-        Constraint(
-            "warp_reduction",
-            ("row_per", "reduction"),
+        Constraint("warp_reduction", ("row_per", "reduction"),
             "a warp reduces by shuffles, lines by a tree in shared memory; a block can do both",
-            lambda s: s.row_per == "block" or (s.reduction == "warp_shuffle") == (s.row_per == "warp"),
-        ),
-        Constraint(
-            "idle_threads",
-            threads,
-            f"half of the threads or more would have no column of {cols}",
-            lambda s: s.row_per == "warp" or s.lanes * s.vec < 2 * max(cols, 32 * s.vec),
-        ),
-        Constraint(
-            "kept_registers",
-            registers,
-            f"more than {MOST_KEPT} registers a thread to keep the row, or {MOST_KEPT_SHARED} of blocks that share it: it would "
-            "spill or starve the multiprocessor",
-            lambda s: s.held <= (MOST_KEPT_SHARED if s.blocks != 1 else MOST_KEPT),
-        ),
-        Constraint(
-            "block_registers",
-            registers,
+            lambda s: s.row_per == "block" or (s.reduction == "warp_shuffle") == (s.row_per == "warp")),
+        Constraint("idle_threads", threads, f"half of the threads or more would have no column of {cols}",
+            lambda s: s.row_per == "warp" or s.lanes * s.vec < 2 * max(cols, 32 * s.vec)),
+        Constraint("kept_registers", registers,
+            f"more than {MOST_KEPT} registers a thread to keep the row, or {MOST_KEPT_SHARED} of blocks that share it: it would spill or starve the multiprocessor",
+            lambda s: s.held <= (MOST_KEPT_SHARED if s.blocks != 1 else MOST_KEPT)),
+        Constraint("block_registers", registers,
             "a block of this many threads would need more registers than a multiprocessor has",
-            lambda s: (s.held + 32) * s.block <= task.hardware.registers_per_multiprocessor,
-        ),
-        Constraint(
-            "rows_of_warps",
-            ("row_per", "rows"),
+            lambda s: (s.held + 32) * s.block <= task.hardware.registers_per_multiprocessor),
+        Constraint("rows_of_warps", ("row_per", "rows"),
             "a warp takes one row; two rows at once are for whole blocks, and more of them for lines",
-            lambda s: s.rows == 1 or s.strip or (s.row_per == "block" and s.rows == 2),
-        ),
-        Constraint(
-            "vectors_of_lines",
-            ("row_per", "vec"),
+            lambda s: s.rows == 1 or s.strip or (s.row_per == "block" and s.rows == 2)),
+        Constraint("vectors_of_lines", ("row_per", "vec"),
             "neighbouring columns of a line lie apart in memory: there is no vector of them",
-            lambda s: not s.strip or s.vec == 1,
-        ),
-        Constraint(
-            "rows_for_all",
-            ("row_per", "rows"),
+            lambda s: not s.strip or s.vec == 1),
+        Constraint("rows_for_all", ("row_per", "rows"),
             f"so many rows to a block that {online.rows} rows do not fill the chip",
-            lambda s: s.rows == 1 or online.rows >= s.rows * (STRIP if s.strip else 1) * task.hardware.multiprocessors,
-        ),
-        Constraint(
-            "shared_memory",
-            ("reduction", "block", "rows", "blocks"),
+            lambda s: s.rows == 1 or online.rows >= s.rows * (STRIP if s.strip else 1) * task.hardware.multiprocessors),
+        Constraint("shared_memory", ("reduction", "block", "rows", "blocks"),
             "the tree of several rows would need more shared memory than a block has without asking",
             lambda s: s.reduction == "warp_shuffle"
-            or 4 * s.block * s.rows * (1 + int(s.blocks != 1 or paired and s.rows > 1)) * _slots(online) <= 48 << 10,
-        ),
-        Constraint(
-            "rows_per_warp",
-            ("row_per",),
-            f"a warp for a row of {cols} leaves most of the chip idle",
-            lambda s: s.row_per != "warp" or cols <= 8192,
-        ),
-        Constraint(
-            "blocks_for_all",
-            (*threads, "merge"),
+            or 4 * s.block * s.rows * (1 + int(s.blocks != 1 or paired and s.rows > 1)) * _slots(online) <= 48 << 10),
+        Constraint("rows_per_warp", ("row_per",), f"a warp for a row of {cols} leaves most of the chip idle",
+            lambda s: s.row_per != "warp" or cols <= 8192),
+        Constraint("blocks_for_all", (*threads, "merge"),
             "so few blocks that some multiprocessors get none, or so many that merging costs more than they win",
             lambda s: s.merge != "last_block"
             or (fewest <= s.units or s.steps <= 4)
-            and (s.units <= most * 256 // s.block or online.rows == 1 and s.units == _parts(online)),
-        ),
-        Constraint(
-            "terms_of_a_thread",
-            threads,
+            and (s.units <= most * 256 // s.block or online.rows == 1 and s.units == _parts(online))),
+        Constraint("terms_of_a_thread", threads,
             f"a thread would add up more than {MOST_TERMS} terms: more blocks are faster and more exact",
-            lambda s: not shared or s.steps * s.vec <= MOST_TERMS,
-        ),
-        Constraint(
-            "team_in_block",
-            ("block", "blocks", "merge"),
+            lambda s: not shared or s.steps * s.vec <= MOST_TERMS),
+        Constraint("team_in_block", ("block", "blocks", "merge"),
             "each thread reads what one block of the team found: a team has no more blocks than a block has threads",
-            lambda s: s.merge != "team" or s.blocks <= s.block,
-        ),
-        Constraint(
-            "ring",
-            ("block", "blocks", "row"),
+            lambda s: s.merge != "team" or s.blocks <= s.block),
+        Constraint("ring", ("block", "blocks", "row"),
             "the blocks' shared memory does not hold a row, or a smaller team holds it as well",
-            lambda s: s.row != "shared" or s.blocks in rings.get(s.block, ()),
-        ),
+            lambda s: s.row != "shared" or s.blocks in rings.get(s.block, ())),
     )
     found = {"one_block": tuple(axes), **{how: sharing(how, counts) for how, counts in shared}}
     if through_rings:
@@ -797,7 +755,7 @@ class _Emitter:
         outer += [f"Vector<{DTYPES[s.dtype].memory}, {across}> {s.tensor}_result;" for s in together]
         inner += [f"{s.tensor}_result.v[r] = {store_value(s)};" for s in together]
         behind = [f"{self.store_vector}<{across}>({written(s, self.arguments)} + {s.access.index('first_row')}, {s.tensor}_result);" for s in together]
-        if not (inner or outer or row_outer):
+        if not (inner or outer or row_outer or store_inner or store):
             return []
         if self.vec > 1:
             inner = ["#pragma unroll", *block(f"for (int j = 0; j < {self.vec}; ++j)", inner + store_inner)]
@@ -973,12 +931,6 @@ class _Lines:
 
 
 TEMPLATE = Template(
-    name="inner_reduction",
-    device_type="cuda",
-    file="cuda/inner_reduction/inner_reduction.cu.j2",
-    takes=takes,
-    schedule=InnerReduction,
-    space=space,
-    render=render,
-    in_place=True,
-)
+    name="inner_reduction", device_type="cuda", file="cuda/inner_reduction/inner_reduction.cu.j2", takes=takes,
+    schedule=InnerReduction, space=space, render=render, in_place=True
+)  # fmt: skip

@@ -50,37 +50,22 @@ def space(task: Task) -> Space:
         *common.launch_axis(task),
     )
     constraints = (
-        Constraint(
-            "splits_to_combine",
-            ("splits", "combine"),
+        Constraint("splits_to_combine", ("splits", "combine"),
             "one block takes all rows, and then there is nothing to combine; several are combined",
-            lambda s: (s.splits == 1) == (s.combine == "one_block"),
-        ),
-        Constraint(
-            "threads_to_merge",
-            ("block", "vec"),
+            lambda s: (s.splits == 1) == (s.combine == "one_block")),
+        Constraint("threads_to_merge", ("block", "vec"),
             "the block's first threads merge its lines, one for each column: it needs as many threads as columns",
-            lambda s: s.block >= 32 * s.vec,
-        ),
+            lambda s: s.block >= 32 * s.vec),
         common.vector_width(program.col_size),
-        Constraint(
-            "rows_for_all",
-            ("block", "splits"),
+        Constraint("rows_for_all", ("block", "splits"),
             f"{rows} rows are too few to give every line of every block one",
-            lambda s: s.lines * s.splits <= max(rows, s.lines),
-        ),
-        Constraint(
-            "shared_memory",
-            ("block", "vec"),
+            lambda s: s.lines * s.splits <= max(rows, s.lines)),
+        Constraint("shared_memory", ("block", "vec"),
             "the lines' moments would need more shared memory than a block has without asking",
-            lambda s: (2 * 32 * s.vec + 1) * s.lines * 4 <= 48 << 10,
-        ),
-        Constraint(
-            "too_many_blocks",
-            ("block", "vec", "splits"),
+            lambda s: (2 * 32 * s.vec + 1) * s.lines * 4 <= 48 << 10),
+        Constraint("too_many_blocks", ("block", "vec", "splits"),
             "more blocks than the chip can run in four rounds: merging them costs more than they win",
-            lambda s: s.groups * s.splits * s.block <= 4 * 2048 * max(task.hardware.multiprocessors, 1),
-        ),
+            lambda s: s.groups * s.splits * s.block <= 4 * 2048 * max(task.hardware.multiprocessors, 1)),
     )
     return Space(partial(OuterReduction, task), axes, constraints)
 
@@ -122,11 +107,6 @@ def render(schedule: OuterReduction) -> Rendering:
 
 
 TEMPLATE = Template(
-    name="outer_reduction",
-    device_type="cuda",
-    file="cuda/outer_reduction/outer_reduction.cu.j2",
-    takes=takes,
-    schedule=OuterReduction,
-    space=space,
-    render=render,
-)
+    name="outer_reduction", device_type="cuda", file="cuda/outer_reduction/outer_reduction.cu.j2", takes=takes,
+    schedule=OuterReduction, space=space, render=render
+)  # fmt: skip

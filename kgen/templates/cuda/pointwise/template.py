@@ -43,7 +43,7 @@ class Pointwise(common.Launched, InPlace):
 
 def takes(program: Program) -> bool:
     """Programs of maps alone that read along the axis that they write along."""
-    others = program.contraction or program.moments_of or program.reductions or program.windows or program.scans
+    others = program.contraction or program.moments_of or program.reductions or program.windows or program.scans or program.scatters
     if not isinstance(program.col_size, int):
         along = program.col_loops[-1].symbol
         return not others and program.plain and all(x.access.offset.coeff(along) in (0, 1) for x in program.loads)
@@ -85,30 +85,17 @@ def space(task: Task) -> Space:
     ]
     constraints = (
         common.vector_width(program.col_size),
-        Constraint(
-            "idle_threads",
-            ("block", "vec", "items", "index"),
+        Constraint("idle_threads", ("block", "vec", "items", "index"),
             f"half of a block or more would lie beyond a row of {cols}: the flat index serves short rows",
-            lambda s: s.flat or s.tile < 2 * cols or (not fixed and s.tile == _LEAST_TILE),
-        ),
-        Constraint(
-            "columns_of_the_batch",
-            ("index",),
+            lambda s: s.flat or s.tile < 2 * cols or (not fixed and s.tile == _LEAST_TILE)),
+        Constraint("columns_of_the_batch", ("index",),
             "the flat index would divide by a number of columns that is known at run time alone",
-            lambda s: fixed or not s.flat,
-        ),
-        Constraint(
-            "one_block",
-            ("index",),
-            "a block takes more than a row: the flat index would divide for nothing",
-            lambda s: not s.flat or cols < 65536,
-        ),
-        Constraint(
-            "tiles_of_columns",
-            ("block", "vec", "items", "index", "order"),
+            lambda s: fixed or not s.flat),
+        Constraint("one_block", ("index",), "a block takes more than a row: the flat index would divide for nothing",
+            lambda s: not s.flat or cols < 65536),
+        Constraint("tiles_of_columns", ("block", "vec", "items", "index", "order"),
             f"all rows of a tile come first: it needs tiles, and a grid has at most {MOST_TILES} beside each other",
-            lambda s: s.order != "across" or (not s.flat and -(-cols // s.tile) <= MOST_TILES),
-        ),
+            lambda s: s.order != "across" or (not s.flat and -(-cols // s.tile) <= MOST_TILES)),
     )
     return Space(partial(Pointwise, task), tuple(axes), constraints)
 
@@ -225,12 +212,6 @@ def render(schedule: Pointwise) -> Rendering:
 
 
 TEMPLATE = Template(
-    name="pointwise",
-    device_type="cuda",
-    file="cuda/pointwise/pointwise.cu.j2",
-    takes=takes,
-    schedule=Pointwise,
-    space=space,
-    render=render,
-    in_place=True,
-)
+    name="pointwise", device_type="cuda", file="cuda/pointwise/pointwise.cu.j2", takes=takes, schedule=Pointwise,
+    space=space, render=render, in_place=True
+)  # fmt: skip

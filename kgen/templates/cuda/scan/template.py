@@ -55,42 +55,23 @@ def space(task: Task) -> Space:
     )
     constraints = (
         common.vector_width(program.col_size),
-        Constraint(
-            "vectors_of_lines",
-            ("row_per", "vec"),
+        Constraint("vectors_of_lines", ("row_per", "vec"),
             "a thread that takes a row by itself reads columns that lie apart: there is no vector of them",
-            lambda s: not s.lines or s.vec == 1,
-        ),
-        Constraint(
-            "side_by_side",
-            ("row_per",),
+            lambda s: not s.lines or s.vec == 1),
+        Constraint("side_by_side", ("row_per",),
             "neighbouring threads would read columns that lie apart: a warp or a block takes long contiguous rows",
-            lambda s: not s.lines or program.strided or cols <= 32,
-        ),
-        Constraint(
-            "idle_threads",
-            ("row_per", "block", "vec", "items"),
+            lambda s: not s.lines or program.strided or cols <= 32),
+        Constraint("idle_threads", ("row_per", "block", "vec", "items"),
             f"half of the threads or more would have no column of {cols}",
-            lambda s: s.lines or s.tile < 2 * cols or s.tile == 32,
-        ),
-        Constraint(
-            "parts_of_tiles",
-            ("row_per", "block", "vec", "items", "splits", "launch"),
+            lambda s: s.lines or s.tile < 2 * cols or s.tile == 32),
+        Constraint("parts_of_tiles", ("row_per", "block", "vec", "items", "splits", "launch"),
             "the parts of a row, one for each block, have a tile or more; their first launch is no early one",
-            lambda s: s.splits == 1 or (s.row_per == "block" and s.splits * s.tile <= cols and not s.early),
-        ),
-        Constraint(
-            "too_many_blocks",
-            ("block", "splits"),
-            "more blocks than the chip can run in four rounds",
-            lambda s: s.splits == 1 or program.rows * s.splits * s.block <= 4 * 2048 * max(task.hardware.multiprocessors, 1),
-        ),
-        Constraint(
-            "registers",
-            ("vec", "items"),
+            lambda s: s.splits == 1 or (s.row_per == "block" and s.splits * s.tile <= cols and not s.early)),
+        Constraint("too_many_blocks", ("block", "splits"), "more blocks than the chip can run in four rounds",
+            lambda s: s.splits == 1 or program.rows * s.splits * s.block <= 4 * 2048 * max(task.hardware.multiprocessors, 1)),
+        Constraint("registers", ("vec", "items"),
             "more than 16 elements to a thread: it would spill or starve the multiprocessor",
-            lambda s: s.vec * s.items <= 16,
-        ),
+            lambda s: s.vec * s.items <= 16),
     )
     return Space(partial(Scan, task), axes, constraints)
 
@@ -160,11 +141,5 @@ def render(schedule: Scan) -> Rendering:
 
 
 TEMPLATE = Template(
-    name="scan",
-    device_type="cuda",
-    file="cuda/scan/scan.cu.j2",
-    takes=takes,
-    schedule=Scan,
-    space=space,
-    render=render,
-)
+    name="scan", device_type="cuda", file="cuda/scan/scan.cu.j2", takes=takes, schedule=Scan, space=space, render=render
+)  # fmt: skip

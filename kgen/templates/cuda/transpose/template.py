@@ -39,16 +39,10 @@ def space(task: Task) -> Space:
         *common.launch_axis(task),
     )
     constraints = (
-        Constraint(
-            "shared_memory",
-            ("tile",),
-            "the tiles of all operands do not fit the shared memory of a block",
-            lambda s: nbytes * s.tile * (s.tile + 1) <= _SHARED_BYTES,
-        ),
-        alike(
-            "tile_in_axes", "tile", min(int(found.along.extent), int(found.across.extent)), 32,
-            "a tile is twice as long as one of the axes: most of it would be idle",
-        ),
+        Constraint("shared_memory", ("tile",), "the tiles of all operands do not fit the shared memory of a block",
+            lambda s: nbytes * s.tile * (s.tile + 1) <= _SHARED_BYTES),
+        alike("tile_in_axes", "tile", min(int(found.along.extent), int(found.across.extent)), 32,
+            "a tile is twice as long as one of the axes: most of it would be idle"),
     )
     return Space(partial(Transposed, task), axes, constraints)
 
@@ -82,11 +76,6 @@ def render(schedule: Transposed) -> Rendering:
 
 
 TEMPLATE = Template(
-    name="transpose",
-    device_type="cuda",
-    file="cuda/transpose/transpose.cu.j2",
-    takes=takes,
-    schedule=Transposed,
-    space=space,
-    render=render,
-)
+    name="transpose", device_type="cuda", file="cuda/transpose/transpose.cu.j2", takes=takes, schedule=Transposed,
+    space=space, render=render
+)  # fmt: skip

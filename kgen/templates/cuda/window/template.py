@@ -165,31 +165,17 @@ def space(task: Task) -> Space:
         *common.launch_axis(task),
     )
     constraints = (
-        Constraint(
-            "outputs_in_row",
-            ("x",),
-            f"a row has {plain.inner.outputs} outputs: fewer to a thread do the same",
-            lambda s: s.x == 1 or s.x <= plain.inner.outputs,
-        ),
-        Constraint(
-            "rows_in_image",
-            ("y",),
-            "an image has fewer rows of outputs: fewer to a thread do the same",
-            lambda s: s.y == 1 or (above is not None and s.y <= above.outputs),
-        ),
-        Constraint(
-            "line_of_block",
-            ("block", "x", "y", "line"),
+        Constraint("outputs_in_row", ("x",), f"a row has {plain.inner.outputs} outputs: fewer to a thread do the same",
+            lambda s: s.x == 1 or s.x <= plain.inner.outputs),
+        Constraint("rows_in_image", ("y",), "an image has fewer rows of outputs: fewer to a thread do the same",
+            lambda s: s.y == 1 or (above is not None and s.y <= above.outputs)),
+        Constraint("line_of_block", ("block", "x", "y", "line"),
             "a block that reduces lines first has a thread for each output of a row, one row, and inputs for half of its threads",
             lambda s: not s.lines_first
-            or (s.x == s.y == 1 and plain.inner.outputs <= s.block and 2 * plain.used >= s.block * plain.line_width),
-        ),
-        Constraint(
-            "near_inputs",
-            ("x", "y"),
+            or (s.x == s.y == 1 and plain.inner.outputs <= s.block and 2 * plain.used >= s.block * plain.line_width)),
+        Constraint("near_inputs", ("x", "y"),
             f"more than {MOST_SPAN} inputs of a row to a thread, or {MOST_NEAR} of the rows that its loops are unrolled over",
-            lambda s: s.near <= max(MOST_SPAN, plain.inner.span + 3) and (s.y == 1 or s.near * s.lines <= MOST_NEAR),
-        ),
+            lambda s: s.near <= max(MOST_SPAN, plain.inner.span + 3) and (s.y == 1 or s.near * s.lines <= MOST_NEAR)),
     )
     return Space(partial(Windows, task), axes, constraints)
 
@@ -418,8 +404,7 @@ class _Emitter:
         ]
 
 
-def render(schedule: Windows) -> Rendering:
-    layout = schedule
+def render(layout: Windows) -> Rendering:
     plan = passes_of(layout.program, keep=True)
     (only,) = plan.passes
     arguments = pointers(layout)
@@ -448,15 +433,10 @@ def render(schedule: Windows) -> Rendering:
         "reduction": emitter.reduction(),
         "finish": finish,
     }
-    return rendering(schedule, arguments, context)
+    return rendering(layout, arguments, context)
 
 
 TEMPLATE = Template(
-    name="window",
-    device_type="cuda",
-    file="cuda/window/window.cu.j2",
-    takes=takes,
-    schedule=Windows,
-    space=space,
-    render=render,
-)
+    name="window", device_type="cuda", file="cuda/window/window.cu.j2", takes=takes, schedule=Windows, space=space,
+    render=render
+)  # fmt: skip

@@ -1,0 +1,75 @@
+"""The linker: the helper functions that kernels call, directly or not, found by their names as a linker of C finds symbols.
+
+Functions of the table say which others they call. A helper's text is read for them once in a process, a kernel's each time.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Iterable, Iterator, Mapping
+
+from kgen.codegen.c_printer import tabled
+from kgen.codegen.combines import PLACE, SPELLED
+from kgen.codegen.target import Helpers, words
+from kgen.codegen.template import FOLDER
+from kgen.compiler.operators.reductions import COMBINES
+
+_CALL = re.compile(r"\b([a-z_][a-z0-9_]*)\s*(?:<(?:[^<>;]|<[^<>;]*>)*>)?\(")
+_DEFINITION = re.compile(r"^\S.*?\b(\w+)\([^()]*\) \{$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class _Helper:
+    """A helper of a ``kind``, and the functions that it calls: of the table, or a file of the device's folder of that name."""
+
+    kind: str
+    text: str
+    calls: tuple[str, ...]
+
+
+def helpers(text: str, device_type: str) -> Helpers:
+    """The functions that ``text`` calls, directly or not."""
+    known, defines = _known(device_type)
+    order: dict[str, None] = {}
+    seen: set[str] = set()
+
+    def visit(names: Iterable[str]) -> None:
+        for name in names:
+            key = defines.get(name, name)
+            if key in known and key not in seen:
+                seen.add(key)
+                visit(known[key].calls)
+                order[key] = None
+
+    visit(_CALL.findall(text))
+    math, table, kernels = ([known[key].text for key in order if known[key].kind == kind] for kind in ("functions", "table", "kernels"))
+    return Helpers("\n".join(math), "\n".join(table), "\n".join(kernels), words(text).union(*map(words, kernels)))
+
+
+@lru_cache(maxsize=None)
+def _known(device_type: str) -> tuple[Mapping[str, _Helper], Mapping[str, str]]:
+    """The helpers for a kind of device by their names, and for each function the name of the helper that defines it."""
+    known = {name: _Helper("table", text, calls) for name, (text, calls) in tabled(device_type).items()}
+    files = [(kind, name, text) for kind in ("functions", "kernels") for name, text in _files(device_type, kind)]
+    known |= {name: _Helper(kind, text, tuple(_CALL.findall(text))) for kind, name, text in files}
+    return known, {function: name for _, name, text in files for function in _DEFINITION.findall(text)}
+
+
+def _files(device_type: str, kind: str) -> Iterator[tuple[str, str]]:
+    """The helpers of a folder by their names; a template stands for one of each kind of reduction."""
+    import jinja2
+
+    folder = FOLDER / device_type / kind
+    yield from ((path.stem, path.read_text()) for path in sorted(folder.glob("*")) if path.suffix in (".h", ".cuh"))
+    for path in sorted(folder.glob("*_kind_*.j2")):
+        template = jinja2.Template(
+            path.read_text(), undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
+        )
+        for kind, combine in SPELLED.items():
+            parts = [{"name": part, "type": "Place" if type_ == PLACE else type_} for part, type_ in zip(COMBINES[kind], combine.types)]
+            own = [part["name"] for part in parts]
+            merge = combine.merged([f"{p}[r]" for p in own], [f"other_{p}" for p in own])
+            text = template.render(kind=kind, word=combine.word, parts=parts, placed=PLACE in combine.types, merge=merge)
+            yield path.name.partition(".")[0].replace("kind", kind), text

@@ -1,0 +1,37 @@
+"""Scatters in C: what results begin as, on every kind of device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kgen.codegen.c_printer import literal, output_pointer, pointer
+from kgen.compiler.graph.dtypes import DTYPES, stored
+from kgen.compiler.graph.library_call import BatchSize
+from kgen.compiler.loops.program import Program, Scatter
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The memory of one result: its pointer and type, its number of elements in C, and the element ``at`` which it begins."""
+
+    out: str
+    ctype: str
+    elements: str
+    value: str
+    source: str
+
+
+def begun(program: Program, scatter: Scatter) -> Begun:
+    """The beginning of a result. Its elements follow the launcher's extent, or are as many at any batch."""
+    extent, elements = program.size, str(scatter.elements)
+    if isinstance(scatter.elements, BatchSize):
+        assert isinstance(extent, BatchSize), "the loops follow the batch where results do"
+        elements = f"{'rows' if isinstance(program.col_size, int) else 'cols'} / {extent.multiple} * {scatter.elements.multiple}"
+    ctype, source = DTYPES[scatter.dtype].memory, pointer(scatter.source) if scatter.source else ""
+    value = f"{source}[at]" if source else stored(literal(scatter.start, scatter.dtype), scatter.dtype, scatter.dtype)
+    return Begun(output_pointer(scatter.tensor), ctype, elements, value, source)
+
+
+def taken(scatter: Scatter) -> str:
+    """The value that is taken in, as an element of memory."""
+    return stored(scatter.arg, scatter.of, scatter.dtype)

@@ -1,0 +1,1 @@
+"""The schedule ``scattering`` for CUDA."""

@@ -1,0 +1,89 @@
+"""Scatters in CUDA: elements taken in at places that are values, by atomic operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from kgen.codegen.arguments import arguments as pointers, rendering, sources
+from kgen.codegen.c_printer import output_pointer, row_statements, statement
+from kgen.codegen.scattering import begun, taken
+from kgen.codegen.space import Axis, Space
+from kgen.codegen.template import Rendering, Schedule, Task, Template, parameter
+from kgen.compiler.graph.dtypes import DTYPES
+from kgen.compiler.loops.passes import passes_of
+from kgen.compiler.loops.program import ELEMENT, Program, Scatter
+from kgen.templates.cuda import common
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scattering(Schedule):
+    block: int = parameter("threads in a block")
+    vec: int = parameter("elements in one load or store")
+
+
+_ATOMIC = {"sum": "atomic_sum", "product": "atomic_product", "max": "atomic_max", "min": "atomic_min"}
+_BEGIN = {"max": "begin_max", "min": "begin_min"}  # of floats from a tensor, which may have other forms of NaN
+
+
+def takes(program: Program) -> bool:
+    """Programs of scatters whose sums may be in any order: atomic operations have none."""
+    return bool(program.scatters) and isinstance(program.col_size, int) and not any(s.ordered for s in program.scatters)
+
+
+def space(task: Task) -> Space:
+    program = task.program()
+    axes = (Axis("block", (256, 128, 512)), common.vector_axis(program))
+    return Space(partial(Scattering, task), axes, (common.vector_width(program.col_size),))
+
+
+def render(schedule: Scattering) -> Rendering:
+    program, vec = schedule.program, schedule.vec
+    plan = passes_of(program, keep=True)
+    (only,) = plan.passes
+    args = pointers(schedule)
+    outer, inner = common.load_statements(only.loads, vec, sources(args))
+    inner += [statement(m, "cuda", "(col + j)" if vec > 1 else "col") for m in only.maps]
+    close = []
+    for scatter in program.scatters:
+        before, within, behind = _lines(scatter, vec)
+        outer, inner, close = outer + before, inner + within, close + behind
+    begins = [begun(program, s) for s in program.scatters]
+    begins = [replace(b, value=f"{_BEGIN[s.kind]}({b.value})") if s.kind in _BEGIN and s.source else b for b, s in zip(begins, program.scatters)]
+    context = {
+        "threads": schedule.block,
+        "vec": vec,
+        "cols": program.cols,
+        "begins": begins,
+        "row_statements": row_statements(plan, "cuda"),
+        "outer": outer,
+        "inner": inner,
+        "close": close,
+    }
+    return rendering(schedule, args, context)
+
+
+def _lines(scatter: Scatter, vec: int) -> tuple[list[str], list[str], list[str]]:
+    """The statements that take values in: in front of a vector's elements, for each of them, and behind them."""
+    out, value, side_by_side = output_pointer(scatter.tensor), taken(scatter), vec > 1 and scatter.access.mode(vec) == "vector"
+    place = scatter.access.index()
+    if scatter.level != ELEMENT:
+        return [], [], [f"if (col == 0) {_taken_in(scatter, f'{out} + {place}', value)}"]
+    found = f"{scatter.tensor}_values"
+    if side_by_side and scatter.kind == "last":
+        ctype = DTYPES[scatter.dtype].memory
+        return [f"Vector<{ctype}, {vec}> {found};"], [f"{found}.v[j] = {value};"], [f"store_vector<{vec}>({out} + {place}, {found});"]
+    if side_by_side and (scatter.kind, scatter.dtype) == ("sum", "float32"):
+        return [f"float {found}[{vec}];"], [f"{found}[j] = {value};"], [f"atomic_sum_vector({out} + {place}, {found});"]
+    place = scatter.access.index("row", "(col + j)") if vec > 1 else place
+    return [], [_taken_in(scatter, f"{out} + {place}", value)], []
+
+
+def _taken_in(scatter: Scatter, address: str, value: str) -> str:
+    return f"*({address}) = {value};" if scatter.kind == "last" else f"{_ATOMIC[scatter.kind]}({address}, {value});"
+
+
+TEMPLATE = Template(
+    name="scattering", device_type="cuda", file="cuda/scattering/scattering.cu.j2", takes=takes, schedule=Scattering,
+    space=space, render=render
+)  # fmt: skip
