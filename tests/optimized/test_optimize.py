@@ -360,3 +360,13 @@ def test_importing_kgen_imports_no_torch() -> None:
 
     code = "import kgen, sys; kgen.optimize; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_inference_mode_and_autocast_around_it_change_nothing(module: Block, sweeps: Sweeps) -> None:
+    with torch.inference_mode():
+        x = torch.randn(4, 3, 8)
+        fast = optimized(module, x)
+        torch.testing.assert_close(fast(x), module(x))
+    assert fast.kgen.calls == 1
+    with torch.autocast("cpu"):
+        assert optimized(module).kgen.replaced
