@@ -54,7 +54,8 @@ class Entry:
         self.winner, self.model, self.structure, self.template = winner, model, structure, template
         self.forward = model.forward
         self.calls = 0
-        self.unflatten, self.context = _unflatten(structure) if template is not None else (None, None)
+        made: tuple[Any, Any] = _unflatten(structure) if template is not None else (None, None)
+        self.unflatten, self.context = made
 
     def result(self, found: Any) -> Any:
         """Forward's result, of the file's."""
@@ -141,8 +142,8 @@ class Dispatch:
             if type(x) is not _Tensor and type(x) not in _plain:
                 return self._original(ARGUMENTS, args, kwargs)
             key += (x.dtype, x.device, x.shape, x.stride())
-        entry = self.table.get(key, False)
-        if entry is False:
+        entry = self.table.get(key)
+        if entry is None and key not in self.table:
             entry = self._look_up(key, tensors)
         if entry is None:
             return self._original(SHAPES, args, kwargs)
@@ -269,8 +270,8 @@ def _outline(x: torch.Tensor) -> torch.Tensor:
 def _unflatten(structure: Any) -> tuple[Any, Any]:
     """The function that makes a container of its leaves, with the argument behind them; ``None`` for nested containers."""
     kind = pytree.SUPPORTED_NODES.get(structure.type)
-    flat = kind is not None and structure.num_leaves == structure.num_children and structure.num_nodes == structure.num_leaves + 1
-    return (kind.unflatten_fn, structure.context) if flat else (None, None)
+    flat = structure.num_leaves == structure.num_children and structure.num_nodes == structure.num_leaves + 1
+    return (kind.unflatten_fn, structure.context) if flat and kind is not None else (None, None)
 
 
 def _way_back(outcome: Any) -> tuple[Any, list[Any] | None]:

@@ -20,7 +20,7 @@ from kgen import events, paths
 from kgen.errors import CaptureError, DeviceError, InputError, KgenError, NotFoundError, ProblemError
 from kgen.evaluator.candidates.build import Builder
 from kgen.optimized import finding, trial
-from kgen.optimized.calls import TensorShape, tensors_of
+from kgen.optimized.calls import TensorShape, copied, tensors_of
 from kgen.optimized.dispatch import Dispatch
 from kgen.optimized.fingerprint import fingerprint
 from kgen.optimized.report import Part, Report, Tried
@@ -90,7 +90,7 @@ def optimize(module: nn.Module, calls: Sequence[Call], options: Options) -> nn.M
     key, known = _known(module, calls, options)
     observed = [trial.observe(probe, call, once=isinstance(known, Found)) for call in calls]
     found = known if isinstance(known, Found) else _search(probe, calls, observed, options) if key else Found(tried=known)
-    attached, tried = _attach(judged, probe, calls, found)
+    attached, tried = _attach(judged, probe, calls, observed, found)
     speedup = found.speedup
     try:
         measured = _compare(judged, twin(module, apart=True), calls, observed, attached, timed=not found.from_store)
@@ -342,17 +342,18 @@ class _Attached:
     libraries: dict[str, str]
 
 
-def _attach(judged: nn.Module, probe: nn.Module, calls: Sequence[Call], found: Found) -> tuple[list[_Attached], list[Tried]]:
+def _attach(
+    judged: nn.Module, probe: nn.Module, calls: Sequence[Call], observed: Sequence[trial.Observed], found: Found
+) -> tuple[list[_Attached], list[Tried]]:
     """Put winners behind a twin; a part that cannot be loaded or linked stays the original's. ``probe`` shows its results."""
     attached, tried = [], []
     for one in found.parts:
         try:
-            own = [*calls] if one.paths == ("",) else [_call_of(probe, one.paths[0], calls[0])]
-            outcomes = []
-            for args, kwargs in own:
-                owner = probe.get_submodule(one.paths[0])
-                with trial.apart(owner):
-                    outcomes.append(owner(*args, **kwargs))
+            if one.paths == ("",):
+                own, outcomes = [*calls], [seen.outcome for seen in observed]
+            else:
+                own = [_call_of(probe, one.paths[0], calls[0])]
+                outcomes = [trial.outcome(probe.get_submodule(one.paths[0]), call) for call in own]
             device = tensors_of([*own[0][0], *own[0][1].values()])[0].device
             libraries = built(one.winners, device)
             attached.append(_Attached(attach_part(judged, one, own, outcomes, libraries), one, own, outcomes, libraries))
@@ -368,8 +369,7 @@ def _call_of(probe: nn.Module, path: str, call: Call) -> Call:
     part = probe.get_submodule(path)
     handle = part.register_forward_pre_hook(lambda _, args, kwargs: got.append((args, kwargs)), with_kwargs=True)
     try:
-        with trial.apart(probe):
-            probe(*call[0], **call[1])
+        trial.outcome(probe, call)
     finally:
         handle.remove()
     if not got:
@@ -411,8 +411,7 @@ def _compare(judged: nn.Module, plain: nn.Module, calls: Sequence[Call], observe
         return None
     for call, seen in zip(calls, observed):
         exact = trial.doubled(plain, call) if timed else None
-        with trial.apart(judged):
-            found = judged(*call[0], **call[1])
+        found = trial.outcome(judged, call)
         if reason := trial.agree(seen.outcome, found, exact):
             raise _Slower(f"{reason}, on the inputs that were given")
     fallbacks = Report("", parts=[a.part for a in attached]).fallbacks
@@ -420,7 +419,7 @@ def _compare(judged: nn.Module, plain: nn.Module, calls: Sequence[Call], observe
         raise _Slower(f"its files refuse the calls: {next(iter(fallbacks))}")
     if not timed:
         return None
-    args, kwargs = calls[0]
+    args, kwargs = copied(calls[0])
     device = tensors_of([*args, *kwargs.values()])[0].device
     with trial.apart(judged), trial.apart(plain):
         interval = trial.compared(lambda: plain(*args, **kwargs), lambda: judged(*args, **kwargs), device, _COMPARED_SECONDS)
