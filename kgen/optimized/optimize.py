@@ -17,6 +17,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 
 from kgen import events, paths
+from kgen.devices.machine import find_own_tools
 from kgen.errors import CaptureError, DeviceError, InputError, KgenError, NotFoundError, ProblemError
 from kgen.evaluator.candidates.build import Builder
 from kgen.optimized import finding, trial
@@ -82,7 +83,7 @@ def optimize(module: nn.Module, calls: Sequence[Call], options: Options) -> nn.M
     device, a compiler or the database. The module itself stays as it is.
     """
     started = time.monotonic()
-    _check(calls, options)
+    _check(module, calls, options)
     try:
         probe, judged, fast = twin(module, apart=True), twin(module, apart=True), twin(module)
     except TypeError as error:
@@ -126,7 +127,9 @@ class _Slower(Exception):
     """The result is not faster, or not right, in this process; the message says which."""
 
 
-def _check(calls: Sequence[Call], options: Options) -> None:
+def _check(module: nn.Module, calls: Sequence[Call], options: Options) -> None:
+    if hasattr(module, REPORT) and not isinstance(vars(module).get(REPORT), Report):
+        raise InputError(f"{type(module).__name__} has an attribute {REPORT!r}, where the result has its report: rename it")
     if not options.cached_only and options.minutes <= 0:
         raise InputError(f"minutes={options.minutes:g}: give it some time, or cached_only=True for what is known already")
     tensors = tensors_of([[a, k] for a, k in calls])
@@ -300,7 +303,8 @@ class _Searching:
             raise KeyboardInterrupt
         with Database.open(options.db) as database:
             ids = [row.id for row in queries.problems(database, source_hash=problem.source_hash)]
-            best = next(iter(queries.best(database, problem_ids=ids)), None)
+            accuracy = options.accuracy if options.accuracy is not Accuracy.TF32 else None  # it may be stored as fp32
+            best = next(iter(queries.best(database, problem_ids=ids, accuracy=accuracy)), None)
             trial_row = best.trial if best else None
             if best is None or trial_row is None:
                 return f"{_NOT_FASTER}: no right kernel was found"
@@ -383,6 +387,7 @@ def built(winners: Sequence[Winner], device: torch.device) -> dict[str, str]:
     extensions = [e for e in (extension_of(w.source) for w in winners) if e is not None]
     if not extensions:
         return {}
+    find_own_tools()  # those that are missing are built with ninja
     with contextlib.suppress(Exception):  # the files build what is missing themselves
         directory = _builds(device)
         for extension in extensions:
