@@ -210,12 +210,23 @@ class _Sweep:
 
     @property
     def budget(self) -> int:
+        asked = self._asked_budget
+        if asked is None and self.strategy == TASKS:
+            return min(KINDS[self.design.hardware.device_type].budget, WHOLE_FILES)
+        return self._budget_of_files
+
+    @property
+    def _asked_budget(self) -> int | None:
+        """The budget that the request or its strategy gives; ``None`` where neither does."""
         asked = self.request.strategy and STRATEGIES[self.request.strategy].most(self.design.options)
-        if self.request.budget or asked:
-            return max(self.request.budget or asked, LEAST_BUDGET)
+        return max(self.request.budget or asked, LEAST_BUDGET) if self.request.budget or asked else None
+
+    @property
+    def _budget_of_files(self) -> int:
+        """The budget of a sweep that tries whole files; the choice of the strategy depends on it."""
+        if self._asked_budget is not None:
+            return self._asked_budget
         most = KINDS[self.design.hardware.device_type].budget
-        if self.strategy == TASKS:
-            return min(most, WHOLE_FILES)
         return most if self.design.promising else min(most, HOPELESS_TRIES * len(self.design.options))
 
     @cached_property
@@ -229,7 +240,7 @@ class _Sweep:
         """The name of the requested strategy, or of the default one."""
         if self.request.strategy:
             return self.request.strategy
-        return TASKS if self.place and is_network(self.design) else chosen(self.design.options, self.budget)
+        return TASKS if self.place and is_network(self.design) else chosen(self.design.options, self._budget_of_files)
 
     @property
     def place(self) -> Place | None:
