@@ -88,7 +88,7 @@ def _left(family: str, operators: str, reason: str) -> Left:
     return Left(family, tuple(operators.split()), reason)
 
 
-#: What stays a call of the library. The page on the compiler shows this table.
+#: Operators that stay calls of the library. The page on the compiler shows this table.
 LEFT = (
     _left("recurrent layers", "lstm gru rnn_tanh rnn_relu", "cuDNN's and MKL's kernels"),
     _left("Fourier transforms", "fft_fft fft_ifft fft_rfft fft_irfft fft_fft2 stft istft", "cuFFT's and MKL's kernels"),
