@@ -23,7 +23,7 @@ COMPILE_PART = 0.4
 #: Which part of the time may pass until candidates are cut. The second one holds before a kernel of its own is right.
 JUDGE_PART, FIRST_PART = 0.8, 1.0
 #: Which part of the time until candidates are cut kernel tasks of a network take, and how many seconds without a limit.
-TASK_PART, TASK_SECONDS = 0.6, 240.0
+TASK_PART, TASK_SECONDS = 0.6, 180.0
 #: Which part of the time float64 runs take.
 REFERENCE_PART = 0.2
 #: Which part of the time may pass until finals are cut.

@@ -30,6 +30,7 @@ from kgen.tuning.tasks.unit import Unit, text_hash, units
 
 ROUNDS = (4, 8, 16)  #: variants of a task, at most, after each round
 _UNIT = 4  #: variants of a file: with more, one build takes longer than several beside each other
+_AHEAD = 4  #: files for each build at once that are built ahead: timings may wait for the compiler of a baseline
 _WORTH = 0.01  #: part of the time of an option; later rounds leave out tasks of less
 _AGAIN = {Status.INFRA_ERROR, Status.OUT_OF_MEMORY}  #: results that say nothing of the text
 
@@ -124,7 +125,7 @@ class Tuner:
         files = self._files(chosen)
         current: Work | None = None
         while True:
-            while len(waiting) <= self._jobs and (file := next(files, None)):
+            while len(waiting) < _AHEAD * self._jobs and (file := next(files, None)):
                 waiting.append((*file, pool.submit(self._builder.build, file[1].candidate.source)))
             if not waiting or time.monotonic() >= self._until:
                 return time.monotonic() < self._until
