@@ -20,7 +20,7 @@ from kgen.tuning.tasks.assembly import Results
 from kgen.tuning.tasks.parts import Catalogue, Part
 from kgen.tuning.tasks.task import TaskMaker
 
-FEW_KERNELS = 3  #: of the plan that is predicted best; a problem with no more is tuned as whole files
+FEW_KERNELS = 12  #: of the plan that is predicted best; a problem with no more is tuned as whole files
 _LIKELY = 1.6  #: times the least predicted time; options of no more are tuned, as in :mod:`kgen.tuning.search.additive`
 _MOST_OPTIONS = 8  #: options that are tuned
 _LIBRARY_WINS = 1.03  #: times the library's time; a slower kernel is left to it in a further option
