@@ -15,7 +15,7 @@ import math
 import time
 from collections import Counter
 from concurrent import futures
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -380,9 +380,8 @@ class _Sweep:
         first = [self.design.control]  # judged in every sweep: without a winner, it decides the verdict
         if self.strategy == TASKS and self.place:
             first += self._opening()
-            self._judge_all(pipeline, Search(Listed(self.design.options, self.request.seed, first), ahead))
-            until = self.time_budget.tasks_until(FEWEST_FILES)
-            times = self._tuned(builder, jobs, self.place, until) if until is not None else None
+            listed = Search(Listed(self.design.options, self.request.seed, first), ahead)
+            times = self._tuned(builder, jobs, self.place, lambda: self._judge_all(pipeline, listed))
             kind = partial(Assembled, times=times) if times else STRATEGIES[chosen(self.design.options, self.budget)]
         elif kind.learns and not self.request.fresh:
             first += promising(self.database, self.sweep, self.design, int(KNOWN_PART * self.budget))
@@ -395,20 +394,42 @@ class _Sweep:
         fewer = [n for n in own if len(options[n].kernels) < len(options[own[0]].kernels)]
         return [Point(n, options[n].plainest or ()) for n in (*own[:1], *fewer[:1])]
 
-    def _tuned(self, builder: SourceBuilder, jobs: int, place: Place, until: float) -> dict[int, assembly.OptionTimes] | None:
-        """Tune the network's tasks. Returns the times of its options; ``None`` where it has no plan with kernels."""
-        if not any(option.kernels for option in self.design.options):
-            return None
-        found = catalogue(self.design, place.environment)
-        tuner = Tuner(
-            found, place, builder, self.database, self.sweep, jobs=jobs, home=paths.home(), until=until,
-            fresh=self.request.fresh, on_event=self.on_event, failed=self._lose_task,
-        )  # fmt: skip
-        tuner.run()
+    def _tuned(
+        self, builder: SourceBuilder, jobs: int, place: Place, judge_first: Callable[[], None]
+    ) -> dict[int, assembly.OptionTimes] | None:
+        """Judge the first candidates, then tune the network's tasks. Returns the times of its options.
+
+        Beside an accelerator, tasks are built from the start. ``None`` where there is no plan with kernels, or too little time.
+        """
+        beside = KINDS[self.design.hardware.device_type].accelerator
+        with ThreadPoolExecutor(1, thread_name_prefix="kgen-tasks") as thread:
+            making = thread.submit(self._tuner, builder, jobs, place, start=True) if beside else None
+            try:
+                judge_first()
+                until = self.time_budget.tasks_until(FEWEST_FILES)
+                if until is None or not any(option.kernels for option in self.design.options):
+                    return None
+                tuner = making.result() if making else self._tuner(builder, jobs, place)
+                try:
+                    tuner.run(until)
+                finally:
+                    tuner.close()
+            finally:
+                if making and not making.cancel() and making.exception() is None:
+                    making.result().close()
         self.on_event(events.Step("trying candidates of the best kernels"))
         self.results = {key: work.found for key, work in tuner.works.items()}
-        self.catalogue = with_library(self.design, found, self.results)
+        self.catalogue = with_library(self.design, tuner.catalogue, self.results)
         return assembly.option_times(self.catalogue, self.results)
+
+    def _tuner(self, builder: SourceBuilder, jobs: int, place: Place, start: bool = False) -> Tuner:
+        tuner = Tuner(
+            catalogue(self.design, place.environment), place, builder, self.database, self.sweep, jobs=jobs, home=paths.home(),
+            fresh=self.request.fresh, on_event=self.on_event, failed=self._lose_task,
+        )  # fmt: skip
+        if start:
+            tuner.start()
+        return tuner
 
     def _lose_task(self, task: KernelTask, error: Exception) -> None:
         """Leave a task out of which no file renders: that is a bug of kgen."""
