@@ -58,16 +58,18 @@ def _read(trace: Trace, functional: bool) -> OpGraph:
 def _is_no_batch(graph: OpGraph) -> bool:
     """Whether a product has the chosen size elsewhere than in its rows, as ``a.t() @ b`` has the first size of ``a``.
 
-    Or whether a lookup reads rows of a table that has it, as ``table[indices]`` does. Results must not follow that size,
-    either: ``x @ x.t()`` has a row for each of ``x``.
+    Results must not follow that size, either: ``x @ x.t()`` has a row for each of ``x``. Or whether a lookup reads rows of a table that
+    has it, as ``nodes[edges]`` does, at places whose number does not follow it.
     """
+    lookups = (n for n in graph.nodes if n.op in _LOOKUPS and n.type and not any(n.type.multiples))
+    tables = (graph.known_type(n.values[0]) for n in lookups)
+    if any(t and any(t.multiples[:1]) for t in tables):
+        return True
     products = (n for n in graph.nodes if n.op in OPS and OPS[n.op].kind is Kind.CONTRACTION)
     results = map(graph.known_type, graph.returns)
     if all(t is not None and any(t.multiples[:1]) for t in results):
         return False
-    lookups = (n for n in graph.nodes if n.op in _LOOKUPS and n.type and not any(n.type.multiples))
-    tables = (graph.known_type(n.values[0]) for n in lookups)
-    return any(t and any(t.multiples[:1]) for t in tables) or any(any(graph.type(v).multiples[1:]) for n in products for v in n.values[:2])
+    return any(any(graph.type(v).multiples[1:]) for n in products for v in n.values[:2])
 
 
 class Reader:

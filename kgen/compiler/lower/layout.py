@@ -99,13 +99,14 @@ class Layout:
         return Window(name, step.text, step.args[0], slides, body, tuple(outside), level, step.fill)
 
     def _check_work(self, elements: int) -> None:
-        """Raise where the loops of a reduction visit elements far more often than each tensor has them."""
+        """Raise where the loops visit elements far more often than each tensor has them: two results may share no axis."""
         loads = [s for s in self.needed.values() if s.kind == "load" and s.text]
         largest = max((self.graph.type(t).numel for t in (*(s.text for s in loads), *(o.tensor for o in self.outputs))), default=0)
         beside = sum(self.graph.type(t).numel for t in {s.text for s in loads if s.mask})  # parts of a concatenation
         largest = max(largest, beside) if loads else MOST_MADE  # numbers that are made of indices alone
-        if self._reduced and not self.builder.contraction and elements > MOST_VISITS * largest:
-            raise NotFusable("a reduction would be computed again for elements that share its result")
+        if not self.builder.contraction and elements > MOST_VISITS * largest:
+            again = "a reduction would be computed again for elements that share its result"
+            raise NotFusable(again if self._reduced else "its results have no axes in common")
 
     @cached_property
     def _ahead(self) -> frozenset[str]:
@@ -134,7 +135,7 @@ class Layout:
         return ELEMENT if not cols or not cols.union(self._inner).isdisjoint(varies) else ROW
 
     def _place(self, step: Step) -> Place:
-        mask = tuple(replace(w, index=self._merged(w.index)) for w in step.mask)
+        mask = tuple(replace(w, index=self._merged(w.index)) for w in step.mask) if self._names else step.mask
         return Place(self._merged(step.offset), self.rows, self.cols, mask)
 
     def _store(self, output: Output) -> Store:
