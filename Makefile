@@ -11,11 +11,12 @@ NEWEST := .venv-newest
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTS_INSTALLED := $(VENV)/.tests-installed
-INSTALL = $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt -e
+INSTALL = $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt
 
 # torch calls ninja by name when it builds an extension.
 export PATH := $(BIN):$(PATH)
-# pip compiles no bytecode, which would take most of its time. Python keeps that of modules that are imported.
+# pip compiles no bytecode, which would take most of its time. Python keeps that of modules that are imported: of torch,
+# while pip installs the rest.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-exhaustive test-newest clean
@@ -44,12 +45,12 @@ test-newest:
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "kgen needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) .
-	$(BIN)/python -W ignore -c 'import torch._inductor.compile_fx'
+	$(INSTALL) torch
+	$(BIN)/python -W ignore -c 'import torch._inductor.compile_fx' & $(INSTALL) -e . && wait $$!
 	touch $@
 
 $(TESTS_INSTALLED): $(INSTALLED)
-	$(INSTALL) '.[test]'
+	$(INSTALL) -e '.[test]'
 	touch $@
 
 clean:

@@ -68,7 +68,8 @@ def optimize(
         if progress:
             print(f"kgen: {text}", file=sys.stderr)
 
-    return optimized(module, calls, Options(minutes, wanted, modules, device, db, cached_only, tell=tell))
+    with torch.inference_mode(False), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        return optimized(module, calls, Options(minutes, wanted, modules, device, db, cached_only, tell=tell))
 
 
 def save_problem(

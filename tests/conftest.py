@@ -11,7 +11,7 @@ from pathlib import Path
 
 import postgres
 import pytest
-from running import SHORT_SWEEP, Ended, Home
+from running import SHORT_SWEEP, Ended, Home, wait
 from turns import Turn
 
 # Processes that a shell runs in the background ignore Ctrl-C, and so would the commands that these tests interrupt.
@@ -104,6 +104,15 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return (folder / str(number) for number in itertools.count())
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """Databases that this process opens share their compiled statements."""
+    from statements import compiled_once
+
+    with compiled_once():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def kgen_home(homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty ``KGEN_HOME`` for each test, so that none reads or writes the user's ``runs/``."""
@@ -126,7 +135,7 @@ def turn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Turn]:
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Ended]:
     """A short sweep that found something faster: the folder that it ran in, and what it told as JSON."""
     home = Home(tmp_path_factory.mktemp("swept"))
-    return home, home.kgen(*SHORT_SWEEP, "--budget", "4", "--time", "180", "--json")
+    return home, wait(home.start_brief(*SHORT_SWEEP, "--budget", "4", "--time", "180", "--json", FINAL_SECONDS="4"))
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ class Lender:
         if self._server is None:
             self._server = evaluator.server
             self._server._modules[0] = ",".join(self._first)
-        evaluator.server = evaluator._compilers = _Lent(self._server)
+        evaluator.server = evaluator._compilers = Lent(self._server)
         return evaluator
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ def one_server() -> Iterator[None]:
     lender.close()
 
 
-class _Lent(Server):
+class Lent(Server):
     """A server that its evaluator neither starts nor ends."""
 
     def __init__(self, server: Server) -> None:
@@ -77,5 +77,5 @@ def one_server_of_plans(server: Server) -> Iterator[None]:
     from kgen.evaluator.runtime import process
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "Server", lambda *_, **__: _Lent(server))
+        patch.setattr(process, "Server", lambda *_, **__: Lent(server))
         yield

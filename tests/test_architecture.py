@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -292,3 +293,9 @@ def test_no_schedule_is_named_outside_its_folder() -> None:
 def test_tables_name_only_what_exists() -> None:
     named = set(THIRD_PARTY) | {name for pair in NEVER for name in pair}
     assert not named - set(MODULES)
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """pytest imports each by its name alone, and refuses the whole run where two have one name."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []

@@ -86,7 +86,7 @@ def signature(args: Sequence[Argument], early: bool = False) -> dict[str, Any]:
 def rendering(schedule: Schedule, args: Sequence[Argument], context: Mapping[str, Any], **how: Any) -> Rendering:
     """The rendering of a text with this context, to which comes what every text has."""
     context = {"name": schedule.task.kernel.name, "summary": summary(schedule.task), **context, **signature(args, schedule.early)}
-    return Rendering(context, tuple(args), **how)
+    return Rendering(context, tuple(args), schedule.flags, **how)
 
 
 def summary(task: Task) -> str:

@@ -18,7 +18,7 @@ from kgen.codegen.linker import helpers
 from kgen.codegen.module_source import ModuleSource, module_source
 from kgen.codegen.registry import template_for
 from kgen.codegen.target import target
-from kgen.codegen.template import FOLDER, Rendering, Task
+from kgen.codegen.template import FOLDER, Rendering, Schedule, Task
 from kgen.compiler.fusion.fusion import FusionPlan
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
@@ -54,12 +54,23 @@ def render(problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_mo
     return _File(problem, tuple(ways), hardware, both_modes).candidate()
 
 
+def decided(task: Task, params: Params) -> Schedule:
+    """The schedule that the parameters decide. Raises :class:`RenderError` where its template has other parameters."""
+    template = template_for(task)
+    try:
+        return template.schedule(task, **params)
+    except TypeError as error:
+        raise RenderError(f"template {template.name} has other parameters: {error}") from error
+
+
 def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
-    """The text of one kernel with its launcher, without the helpers that it calls."""
+    """The text of one kernel with its launcher, without the helpers that it calls.
+
+    Raises :class:`RenderError` where the template is wrong, or its schedules have other parameters.
+    """
     import jinja2
 
-    template = template_for(task)
-    rendering = template.render(template.schedule(task, **params))
+    template, rendering = template_for(task), template_for(task).render(decided(task, params))
     try:
         text = _environment(template.folder).get_template(template.file).render(**rendering.context)
     except jinja2.TemplateError as error:
@@ -74,9 +85,9 @@ def translation_unit(texts: Sequence[str], device_type: str) -> str:
     return "\n\n".join(p.strip() for p in parts if p.strip())
 
 
-def compiler_flags(hardware: Hardware, params: Sequence[Params], specific: bool = False) -> list[str]:
+def compiler_flags(hardware: Hardware, own: Iterable[str], specific: bool = False) -> list[str]:
     """Flags of the kernels' compiler; ``specific`` allows features that the architecture alone has."""
-    return target(hardware.device_type).flags(hardware, params, specific)
+    return target(hardware.device_type).flags(hardware, list(dict.fromkeys(own)), specific)
 
 
 def constant_names(graphs: Iterable[OpGraph]) -> dict[str, str]:
@@ -111,17 +122,16 @@ class _File:
         self.model = module_source(problem.source, problem.path)
 
     def candidate(self) -> Candidate:
-        texts, all_params = [], []
+        texts = []
         for way in self.ways:
             renderings: dict[str, Rendering] = {}
             for kernel, (task, params) in zip(way.plan.kernels, way.kernels, strict=True):
                 text, rendering = kernel_text(task, params)
                 texts.append(text)
-                all_params.append(params)
                 self.kernels.append((task.kernel.name, rendering))
                 renderings[kernel.name] = rendering
             self.bodies.append((way, self._body(way, renderings)))
-        source = self._source(texts, all_params)
+        source = self._source(texts)
         params = {k: v for way in self.ways for k, v in self._prefixed(way).items()}
         plan = Plan.of_modes([(w.mode, w.plan.data) for w in self.ways])
         return Candidate(
@@ -143,10 +153,10 @@ class _File:
 
     # The module
 
-    def _source(self, texts: list[str], params: list[Params]) -> str:
+    def _source(self, texts: list[str]) -> str:
         runs = [run for _, body in self.bodies for run in body.runs]
         kernel_source = translation_unit([*texts, self._launches(runs)], self.device_type) if texts else ""
-        flags = compiler_flags(self.hardware, params, any(r.specific for _, r in self.kernels))
+        flags = compiler_flags(self.hardware, (f for _, r in self.kernels for f in r.flags), any(r.specific for _, r in self.kernels))
         digest = hashlib.sha256("\0".join([kernel_source, *flags]).encode()).hexdigest()[:16]
         stem = re.sub(r"\W", "_", self.problem.name)[:40]
         model = self.model

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Callable, Mapping, Sequence
 
-from kgen.candidate import Params
 from kgen.codegen.template import FOLDER
 from kgen.devices.hardware import Hardware
 
@@ -43,7 +42,7 @@ class Target:
     ``shared_axis`` is the parameter that all kernels of a file have in common; empty where there is none. Functions:
 
     ``headers(helpers)``                     what comes before the kernels: includes and the helpers that they call
-    ``flags(hardware, params, specific)``    the compiler's flags for kernels with these parameters; with ``specific``,
+    ``flags(hardware, own, specific)``       the compiler's flags for kernels that ask for some of their own; with ``specific``,
                                              the architecture's own features are allowed, which later ones lack
     """
 
@@ -54,7 +53,7 @@ class Target:
     flags_constant: str
     alignment: int
     headers: Callable[[Helpers], Sequence[str]]
-    flags: Callable[[Hardware, Sequence[Params], bool], list[str]]
+    flags: Callable[[Hardware, Sequence[str], bool], list[str]]
     shared_axis: str = ""
     half_primitives: Mapping[str, str] = field(default_factory=dict)
 

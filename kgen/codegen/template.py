@@ -73,6 +73,11 @@ class Schedule:
         """Whether the kernel is launched while the one before it ends."""
         return False
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Flags of the compiler that the kernel asks for."""
+        return ()
+
 
 @dataclass(frozen=True)
 class Argument:
@@ -130,11 +135,13 @@ class Before:
 class Rendering:
     """A rendered task: the context of the template's text, and the arguments of its launcher.
 
-    ``specific`` says that the text uses features of one architecture (``sm_90a``) that later ones lack.
+    ``flags`` are those of the compiler that it asks for. ``specific`` says that the text uses features of one architecture (``sm_90a``)
+    that later ones lack.
     """
 
     context: Mapping[str, Any]
     arguments: tuple[Argument, ...]
+    flags: tuple[str, ...] = ()
     specific: bool = False
     before: Before | None = None
 

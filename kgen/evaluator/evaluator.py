@@ -71,8 +71,9 @@ class Evaluator:
     the server and the oracle, leaving ends every process. Everything is written below ``home``. ``notice`` is called
     with one line for people, and ``step`` with the phase that begins, from any thread. ``profile`` measures the share of
     own kernels. With ``foreign_problem``, the processes that run the problem's code are in the sandbox, too. No process of
-    foreign code sees the folders ``hidden``, beside its own in there. On the CPU, ``compiles_later`` compiles baselines after the first right candidate: compiling takes the
-    cores from its build and its test cases.
+    foreign code sees the folders ``hidden``, beside its own in there. On the CPU, ``compiles_later`` compiles baselines
+    after the first right candidate: compiling takes the cores from its build and its test cases. Without ``times``,
+    candidates are validated only, and idle threads of OpenMP sleep: a timed call needs them awake.
 
     After entering, ``problem`` has its mode settled. ``environment`` says where candidates are judged,
     ``hardware`` describes the device, ``products`` how cuDNN multiplies. ``server`` forks its processes. ``at_once`` threads may call :meth:`evaluate`. Of threads that call :meth:`finals`, each waits for the others.
@@ -84,7 +85,7 @@ class Evaluator:
         self, problem: Problem, *, device: str, accuracy: Accuracy, home: Path, limits: Limits = Limits(),
         baselines: Sequence[str] = BASELINES, notice: Callable[[str], None] | None = None, cache: str = "cold",
         step: Callable[[str], None] | None = None, trust: Trust = Trust.FOREIGN, profile: bool = False,
-        compiles_later: bool = False, foreign_problem: bool = False, hidden: Sequence[Path] = (),
+        compiles_later: bool = False, times: bool = True, foreign_problem: bool = False, hidden: Sequence[Path] = (),
     ) -> None:
         if accuracy is Accuracy.TF32 and device == "cpu":
             raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
@@ -128,6 +129,8 @@ class Evaluator:
             # ticks; NumPy reads it when it is imported.
             "OPENBLAS_THREAD_TIMEOUT": "20",
         }
+        if not times:  # idle threads of OpenMP otherwise spin, half of all processor time where two processes compute
+            environment["OMP_WAIT_POLICY"] = os.environ.get("OMP_WAIT_POLICY", "passive")
         modules, compiles = self._checks.modules, not set(baselines) <= {"eager"}
         later, idle = ([_FRONT_END], [COMPILER]) if compiles and not self._cuda else ([], [])
         self.server = self._compilers = Server(self.home, environment, later=[*modules, *later], idle=idle)

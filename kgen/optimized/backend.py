@@ -53,7 +53,8 @@ def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any], *, options
 def _inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
     from torch._inductor.compile_fx import compile_fx
 
-    return compile_fx(graph, inputs)
+    compiled: Compiled = compile_fx(graph, inputs)  # type: ignore[assignment]
+    return compiled
 
 
 class Graph(nn.Module):

@@ -21,6 +21,7 @@ from torch.nn.modules import module as nn_module
 from kgen.optimized import winner as winners
 from kgen.optimized.calls import Signature, fit, matches
 from kgen.optimized.fingerprint import place
+from kgen.optimized.operator import Operation, operation, register
 from kgen.optimized.twin import Facts, Watch, original_forward, watching
 from kgen.optimized.winner import Winner
 
@@ -53,7 +54,8 @@ class Entry:
         self.winner, self.model, self.structure, self.template = winner, model, structure, template
         self.forward = model.forward
         self.calls = 0
-        self.unflatten, self.context = _unflatten(structure) if template is not None else (None, None)
+        made: tuple[Any, Any] = _unflatten(structure) if template is not None else (None, None)
+        self.unflatten, self.context = made
 
     def result(self, found: Any) -> Any:
         """Forward's result, of the file's."""
@@ -86,6 +88,9 @@ class Dispatch:
         self.flat = all(type(x) is torch.Tensor for values in self.recorded for x in values)
         self.devices = [next(x.device for x in pytree.tree_leaves((a, k)) if isinstance(x, torch.Tensor)) for a, k in calls]
         self.fallbacks: Counter[str] = Counter()
+        self.operation: Operation | None = None
+        self.handle = register(self)
+        self._first_call: tuple[tuple[Any, ...], dict[str, Any]] = calls[0]
         self.place = place([*calls])
         self.on_gpu = any(device.type == "cuda" for device in self.devices)
         self._start()
@@ -106,6 +111,9 @@ class Dispatch:
         classes = [winners.load(w.source, self.libraries) for w in self.winners]
         for one, made, outcome in zip(self.winners, classes, outcomes):
             self.entries.append(Entry(one, winners.link(made, self.owner), *_way_back(outcome)))
+        args, kwargs = self._first_call
+        self.operation = operation(self.owner, args, kwargs, outcomes[0], self.winners[0].problem_source)
+        self._first_call = ((), {})  # a user's tensors are not held
 
     # The call
 
@@ -134,8 +142,8 @@ class Dispatch:
             if type(x) is not _Tensor and type(x) not in _plain:
                 return self._original(ARGUMENTS, args, kwargs)
             key += (x.dtype, x.device, x.shape, x.stride())
-        entry = self.table.get(key, False)
-        if entry is False:
+        entry = self.table.get(key)
+        if entry is None and key not in self.table:
             entry = self._look_up(key, tensors)
         if entry is None:
             return self._original(SHAPES, args, kwargs)
@@ -149,6 +157,18 @@ class Dispatch:
             return self._failed(key, error, args, kwargs)
         entry.calls += 1
         return found if entry.template is None else entry.result(found)
+
+    def takes(self, args: tuple[Any, ...]) -> bool:
+        """Whether the operator can stand for a call that a compiler traces: its arguments are those of the recorded call."""
+        made = self.operation
+        if made is None or len(args) != len(made.inputs):
+            return False
+        for x, known in zip(args, made.inputs):
+            if not isinstance(x, torch.Tensor) or x.dtype != known.dtype or x.device != known.device:
+                return False
+            if tuple(x.shape) != known.shape or x.stride() != known.stride:
+                return False
+        return True
 
     def _reason(self) -> str:
         """The reason why the original runs, whatever the arguments are; empty where a winner may."""
@@ -206,13 +226,14 @@ class Dispatch:
     # Copies
 
     def __getstate__(self) -> dict[str, Any]:
-        dropped = ("_lock", "table", "entries", "parameters")
+        dropped = ("_lock", "table", "entries", "parameters", "handle", "_first_call")
         state = {name: value for name, value in vars(self).items() if name not in dropped}
         return state | {"outcomes": [(e.structure, e.template) for e in self.entries]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._outcomes = state.pop("outcomes")
         vars(self).update(state)
+        self.handle = register(self)
         self.entries, self.table, self._lock = _Later(self), {}, threading.Lock()  # type: ignore[assignment]
         self.parameters = []
 
@@ -249,8 +270,8 @@ def _outline(x: torch.Tensor) -> torch.Tensor:
 def _unflatten(structure: Any) -> tuple[Any, Any]:
     """The function that makes a container of its leaves, with the argument behind them; ``None`` for nested containers."""
     kind = pytree.SUPPORTED_NODES.get(structure.type)
-    flat = kind is not None and structure.num_leaves == structure.num_children and structure.num_nodes == structure.num_leaves + 1
-    return (kind.unflatten_fn, structure.context) if flat else (None, None)
+    flat = structure.num_leaves == structure.num_children and structure.num_nodes == structure.num_leaves + 1
+    return (kind.unflatten_fn, structure.context) if flat and kind is not None else (None, None)
 
 
 def _way_back(outcome: Any) -> tuple[Any, list[Any] | None]:

@@ -90,16 +90,14 @@ def _loaded(folder: Path, entry: dict[str, Any], found: FoundPart, device: torch
             probe: nn.Module, judged: nn.Module, fast: nn.Module) -> Part:  # fmt: skip
     """A part at work, checked by one forward of both on drawn inputs."""
     positional, names = entry["call"]
-    calls, outcomes = [], []
+    calls = []
     owner = probe.get_submodule(found.paths[0])
     for winner in found.winners:
         values = pytree.tree_map_only(torch.Tensor, lambda x: x.to(device), winner.inputs())
         calls.append((tuple(values[:positional]), dict(zip(names, values[positional:], strict=True))))
     if (here := place(calls)) != entry["place"]:
         raise _Unfit(f"it was made on {entry['place']}, and this is {here}")
-    for args, kwargs in calls:
-        with trial.apart(owner):
-            outcomes.append(owner(*args, **kwargs))
+    outcomes = [trial.outcome(owner, call) for call in calls]
     libraries = _libraries(folder, entry, found)
     attach_part(judged, found, calls, outcomes, libraries)
     for path in found.paths:
@@ -145,7 +143,7 @@ def _part(part: Part, folder: Path) -> dict[str, Any]:
         extension = extension_of(winner.source)
         built = dispatch.libraries.get(extension.content) if extension is not None else None
         library = f"{winner.candidate[:16]}.so" if built and Path(built).is_file() else None
-        if library:
+        if library and built:
             shutil.copyfile(built, folder / library)
         every = [*files.values(), *([library] if library else [])]
         hashes = {name: _hash(folder / name) for name in every}

@@ -17,10 +17,11 @@ import torch.utils._pytree as pytree
 from torch import nn
 
 from kgen import events, paths
+from kgen.devices.machine import find_own_tools
 from kgen.errors import CaptureError, DeviceError, InputError, KgenError, NotFoundError, ProblemError
 from kgen.evaluator.candidates.build import Builder
 from kgen.optimized import finding, trial
-from kgen.optimized.calls import TensorShape, tensors_of
+from kgen.optimized.calls import TensorShape, copied, tensors_of
 from kgen.optimized.dispatch import Dispatch
 from kgen.optimized.fingerprint import fingerprint
 from kgen.optimized.report import Part, Report, Tried
@@ -82,7 +83,7 @@ def optimize(module: nn.Module, calls: Sequence[Call], options: Options) -> nn.M
     device, a compiler or the database. The module itself stays as it is.
     """
     started = time.monotonic()
-    _check(calls, options)
+    _check(module, calls, options)
     try:
         probe, judged, fast = twin(module, apart=True), twin(module, apart=True), twin(module)
     except TypeError as error:
@@ -90,7 +91,7 @@ def optimize(module: nn.Module, calls: Sequence[Call], options: Options) -> nn.M
     key, known = _known(module, calls, options)
     observed = [trial.observe(probe, call, once=isinstance(known, Found)) for call in calls]
     found = known if isinstance(known, Found) else _search(probe, calls, observed, options) if key else Found(tried=known)
-    attached, tried = _attach(judged, probe, calls, found)
+    attached, tried = _attach(judged, probe, calls, observed, found)
     speedup = found.speedup
     try:
         measured = _compare(judged, twin(module, apart=True), calls, observed, attached, timed=not found.from_store)
@@ -126,7 +127,9 @@ class _Slower(Exception):
     """The result is not faster, or not right, in this process; the message says which."""
 
 
-def _check(calls: Sequence[Call], options: Options) -> None:
+def _check(module: nn.Module, calls: Sequence[Call], options: Options) -> None:
+    if hasattr(module, REPORT) and not isinstance(vars(module).get(REPORT), Report):
+        raise InputError(f"{type(module).__name__} has an attribute {REPORT!r}, where the result has its report: rename it")
     if not options.cached_only and options.minutes <= 0:
         raise InputError(f"minutes={options.minutes:g}: give it some time, or cached_only=True for what is known already")
     tensors = tensors_of([[a, k] for a, k in calls])
@@ -300,7 +303,8 @@ class _Searching:
             raise KeyboardInterrupt
         with Database.open(options.db) as database:
             ids = [row.id for row in queries.problems(database, source_hash=problem.source_hash)]
-            best = next(iter(queries.best(database, problem_ids=ids)), None)
+            accuracy = options.accuracy if options.accuracy is not Accuracy.TF32 else None  # it may be stored as fp32
+            best = next(iter(queries.best(database, problem_ids=ids, accuracy=accuracy)), None)
             trial_row = best.trial if best else None
             if best is None or trial_row is None:
                 return f"{_NOT_FASTER}: no right kernel was found"
@@ -342,17 +346,18 @@ class _Attached:
     libraries: dict[str, str]
 
 
-def _attach(judged: nn.Module, probe: nn.Module, calls: Sequence[Call], found: Found) -> tuple[list[_Attached], list[Tried]]:
+def _attach(
+    judged: nn.Module, probe: nn.Module, calls: Sequence[Call], observed: Sequence[trial.Observed], found: Found
+) -> tuple[list[_Attached], list[Tried]]:
     """Put winners behind a twin; a part that cannot be loaded or linked stays the original's. ``probe`` shows its results."""
     attached, tried = [], []
     for one in found.parts:
         try:
-            own = [*calls] if one.paths == ("",) else [_call_of(probe, one.paths[0], calls[0])]
-            outcomes = []
-            for args, kwargs in own:
-                owner = probe.get_submodule(one.paths[0])
-                with trial.apart(owner):
-                    outcomes.append(owner(*args, **kwargs))
+            if one.paths == ("",):
+                own, outcomes = [*calls], [seen.outcome for seen in observed]
+            else:
+                own = [_call_of(probe, one.paths[0], calls[0])]
+                outcomes = [trial.outcome(probe.get_submodule(one.paths[0]), call) for call in own]
             device = tensors_of([*own[0][0], *own[0][1].values()])[0].device
             libraries = built(one.winners, device)
             attached.append(_Attached(attach_part(judged, one, own, outcomes, libraries), one, own, outcomes, libraries))
@@ -368,8 +373,7 @@ def _call_of(probe: nn.Module, path: str, call: Call) -> Call:
     part = probe.get_submodule(path)
     handle = part.register_forward_pre_hook(lambda _, args, kwargs: got.append((args, kwargs)), with_kwargs=True)
     try:
-        with trial.apart(probe):
-            probe(*call[0], **call[1])
+        trial.outcome(probe, call)
     finally:
         handle.remove()
     if not got:
@@ -383,6 +387,7 @@ def built(winners: Sequence[Winner], device: torch.device) -> dict[str, str]:
     extensions = [e for e in (extension_of(w.source) for w in winners) if e is not None]
     if not extensions:
         return {}
+    find_own_tools()  # those that are missing are built with ninja
     with contextlib.suppress(Exception):  # the files build what is missing themselves
         directory = _builds(device)
         for extension in extensions:
@@ -411,8 +416,7 @@ def _compare(judged: nn.Module, plain: nn.Module, calls: Sequence[Call], observe
         return None
     for call, seen in zip(calls, observed):
         exact = trial.doubled(plain, call) if timed else None
-        with trial.apart(judged):
-            found = judged(*call[0], **call[1])
+        found = trial.outcome(judged, call)
         if reason := trial.agree(seen.outcome, found, exact):
             raise _Slower(f"{reason}, on the inputs that were given")
     fallbacks = Report("", parts=[a.part for a in attached]).fallbacks
@@ -420,7 +424,7 @@ def _compare(judged: nn.Module, plain: nn.Module, calls: Sequence[Call], observe
         raise _Slower(f"its files refuse the calls: {next(iter(fallbacks))}")
     if not timed:
         return None
-    args, kwargs = calls[0]
+    args, kwargs = copied(calls[0])
     device = tensors_of([*args, *kwargs.values()])[0].device
     with trial.apart(judged), trial.apart(plain):
         interval = trial.compared(lambda: plain(*args, **kwargs), lambda: judged(*args, **kwargs), device, _COMPARED_SECONDS)

@@ -96,8 +96,9 @@ class Report:
         for part in self.parts:
             for dispatch in part.dispatches:
                 for entry in dispatch.entries:
-                    if hasattr(entry.model, "refresh"):
-                        entry.model.refresh()
+                    renew = getattr(entry.model, "refresh", None)
+                    if callable(renew):
+                        renew()
 
     def rows(self) -> list[tuple[str, str]]:
         """The table: labels and values."""

@@ -46,6 +46,13 @@ def apart(module: nn.Module) -> Iterator[None]:
             table.update(buffers)
 
 
+def outcome(module: nn.Module, call: _CALL) -> Any:
+    """The result of a twin for a call, which changes nothing for anybody else."""
+    args, kwargs = copied(call) if is_ordinary([*call]) else call
+    with apart(module):
+        return module(*args, **kwargs)
+
+
 @dataclass(frozen=True)
 class Observed:
     """The result of a module's own forward. ``reason`` says why no recording of it can stand for it; empty if one can."""
@@ -61,31 +68,30 @@ def observe(module: nn.Module, call: _CALL, *, once: bool = False) -> Observed:
     """
     args, kwargs = call
     if not is_ordinary([args, kwargs]):
-        with apart(module):
-            return Observed(module(*args, **kwargs), "its arguments are no plain tensors")
+        return Observed(outcome(module, call), "its arguments are no plain tensors")
     facts, watch = Facts(module), watching(module)
     try:
         with apart(module):
             seed = torch.random.initial_seed() % (1 << 62)
             torch.manual_seed(seed)
             given = copied((args, kwargs))
-            outcome = module(*given[0], **given[1])
+            first = module(*given[0], **given[1])
             if once:
-                return Observed(outcome, "")
+                return Observed(first, "")
             torch.manual_seed(seed + 1)
             again = copied((args, kwargs))
             second = module(*again[0], **again[1])
             if watch.version:
-                return Observed(outcome, "its forward sets attributes")
+                return Observed(first, "its forward sets attributes")
             if reason := facts.changed():
-                return Observed(outcome, f"while its forward runs, {reason}")
+                return Observed(first, f"while its forward runs, {reason}")
             if not _equal(given, copied((args, kwargs))):
-                return Observed(outcome, "its forward writes into its inputs")
-            if not _close(outcome, second):
-                return Observed(outcome, "its results differ from call to call")
+                return Observed(first, "its forward writes into its inputs")
+            if not _close(first, second):
+                return Observed(first, "its results differ from call to call")
     finally:
         unwatch(module, watch)
-    return Observed(outcome, "")
+    return Observed(first, "")
 
 
 def agree(outcome: Any, found: Any, exact: Any = None) -> str:

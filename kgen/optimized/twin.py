@@ -163,8 +163,18 @@ def _dispatching(base: type[nn.Module]) -> type[nn.Module]:
 
     @functools.wraps(base.forward)
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        run = None if is_compiling() else self.__dict__.get(RUN)  # a compiler traces the original
+        if is_compiling():
+            return compiled(self, args, kwargs)
+        run = self.__dict__.get(RUN)
         return base.forward(self, *args, **kwargs) if run is None else run(self, args, kwargs)
+
+    def compiled(self: nn.Module, args: Any, kwargs: Any) -> Any:
+        """A compiler traces one operator for a call like the recorded one, and the original for others."""
+        run = getattr(self, RUN, None)
+        if run is None or kwargs or torch.is_grad_enabled() or torch.compiler.is_exporting() or not run.takes(args):
+            return base.forward(self, *args, **kwargs)
+        results = torch.ops.kgen.run(run.handle, list(args))
+        return results[0] if run.operation.single else tuple(results)
 
     more = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__, "_kgen_base": base}
     return type(base)(base.__name__, (watched(base),), {**more, "forward": forward})

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar
 
 from kgen import syntax
 from kgen.errors import OverrideError, ProblemError
-from kgen.problems import exported
+from kgen.problems import exported, trace_file
 from kgen.problems.inlining import inlined, place
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 MODES = ("train", "eval", "both")
-SUFFIXES = (".py", exported.SUFFIX)  #: of files that are problems
+SUFFIXES = (".py", exported.SUFFIX)  #: of files of a folder that are problems
+
+#: By the suffix of a file that is no KernelBench-format text: the function that writes such a text from it.
+READERS: Mapping[str, Callable[[Path], str]] = {exported.SUFFIX: exported.read, trace_file.SUFFIX: trace_file.read}
 
 MOST_NAMES = 8  # problems that an error lists
 
@@ -82,7 +85,8 @@ class Problem:
     @property
     def file_name(self) -> str:
         """The name of the problem's file without its folder. An older database may hold another path of it."""
-        return f"{self.name}{exported.SUFFIX if self.path.endswith(exported.SUFFIX) else '.py'}"
+        suffix = Path(self.path).suffix
+        return f"{self.name}{suffix if suffix in READERS else '.py'}"
 
     @property
     def sizes(self) -> tuple[tuple[str, Any], ...]:
@@ -234,10 +238,10 @@ def _problem(
 
 
 def _source(path: Path) -> str:
-    """The text of a problem's file; that of an exported program is written from it."""
-    if path.suffix == exported.SUFFIX:
-        return exported.read(path)
+    """The text of a problem's file; that of a program or a definition is written from it."""
     try:
+        if path.suffix in READERS:
+            return READERS[path.suffix](path)
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ProblemError(f"{path}: cannot be read: {error}") from error

@@ -144,7 +144,8 @@ def _verified(
     """
 
     def opened(trust: Trust, *baselines: str) -> Evaluator:
-        return Evaluator(problem, device=device, accuracy=accuracy, home=paths.home(), baselines=baselines, trust=trust)
+        return Evaluator(problem, device=device, accuracy=accuracy, home=paths.home(), baselines=baselines, trust=trust,
+                         times=bool(baselines))
 
     def judged(evaluator: Evaluator, candidate: Candidate, timed: bool) -> tuple[Evaluation, Environment]:
         build = evaluator.builder().build(candidate.source)

@@ -107,6 +107,12 @@ def test_a_foreign_candidate_is_refused_by_an_evaluator_for_own_ones(evaluator):
         evaluator.evaluate(candidate, evaluator.builder().build(source))
 
 
+def test_idle_threads_sleep_where_nothing_is_timed(problem, tmp_path, monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    made = [Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, times=times) for times in (True, False)]
+    assert [one.server._environment.get("OMP_WAIT_POLICY") for one in made] == [None, "passive"]
+
+
 def test_finals_of_own_candidates_go_on_in_turns(evaluator):
     source = render()
     candidate = Candidate(source, "by hand", {}, "cpu")

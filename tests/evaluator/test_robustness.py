@@ -114,7 +114,7 @@ def test_a_reference_without_memory_is_tried_again_with_fewer_rows(evaluator, mo
     assert evaluator._rows == 8 and sizes["as given"] == 160 and sizes["all rows scaled"] == 8
 
 
-def test_a_baseline_that_fails_has_its_reason_and_the_others_go_on(tmp_path, problem, monkeypatch):
+def test_a_baseline_that_fails_has_its_reason_and_the_others_go_on(tmp_path, problem, lender, monkeypatch):
     prepare = Evaluator._prepare_baseline
 
     def failing(self, name, server):
@@ -124,13 +124,13 @@ def test_a_baseline_that_fails_has_its_reason_and_the_others_go_on(tmp_path, pro
 
     monkeypatch.setattr(Evaluator, "_prepare_baseline", failing)
     notices = []
-    with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, baselines=("compile", "eager"),
-                   cache="warm", trust=Trust.OWN, notice=notices.append) as running:
+    with lender.lend(Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, baselines=("compile", "eager"),
+                               cache="warm", trust=Trust.OWN, notice=notices.append)) as running:
         assert [timing.subject for timing in running.baselines()] == ["eager"]
         assert "baseline compile is left out: no compiler" in notices
 
 
-def test_baselines_that_are_compiled_may_come_after_the_first_right_candidate(tmp_path, problem, monkeypatch):
+def test_baselines_that_are_compiled_may_come_after_the_first_right_candidate(tmp_path, problem, lender, monkeypatch):
     prepare = Evaluator._prepare_baseline
 
     def uncompiled(self, name, server):
@@ -143,8 +143,8 @@ def test_baselines_that_are_compiled_may_come_after_the_first_right_candidate(tm
 
     monkeypatch.setattr(Evaluator, "_prepare_baseline", uncompiled)
     steps = []
-    with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, baselines=("compile", "eager"),
-                   cache="warm", trust=Trust.OWN, step=steps.append, compiles_later=True) as running:
+    with lender.lend(Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, baselines=("compile", "eager"),
+                               cache="warm", trust=Trust.OWN, step=steps.append, compiles_later=True)) as running:
         assert [timing.subject for timing in running.baselines()] == ["eager"]
         assert "compiling the torch.compile baseline" not in steps
         source = plain("return y")

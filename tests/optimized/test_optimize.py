@@ -52,6 +52,7 @@ class Held(nn.Module):
 
 
 X = torch.randn(4, 3, 8)
+KEEP = optimize._keep
 
 
 def optimized(module: nn.Module, *args: Any, **more: Any) -> Any:
@@ -187,10 +188,48 @@ def test_a_shallow_copy_runs_the_original(fast: Any, module: Block) -> None:
         torch.testing.assert_close(other(X), module(X))
 
 
-def test_a_compiler_traces_the_original(fast: Any, module: Block) -> None:
+class Larger(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x * 2) + 1
+
+
+def test_a_larger_program_that_is_compiled_calls_an_operator(fast: Any, module: Block) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(Larger(fast), backend="aot_eager", fullgraph=True)
     with torch.no_grad():
-        torch.testing.assert_close(torch.compile(fast, backend="eager", fullgraph=True)(X), module(X))
-        torch.testing.assert_close(torch.export.export(fast, (X,)).module()(X), module(X))
+        for _ in range(2):
+            torch.testing.assert_close(compiled(X), Larger(module)(X))
+        assert fast.kgen.calls == 2
+        module.linear.weight.mul_(2)
+        torch.testing.assert_close(compiled(X), Larger(module)(X))
+        assert fast.kgen.calls == 3
+        for other in (torch.randn(4, 5, 8), torch.randn(9, 3, 8)):
+            torch.testing.assert_close(compiled(other), Larger(module)(other))
+        fast.train().eval()
+        torch.testing.assert_close(compiled(X), Larger(module)(X))
+    compiled(X).sum().backward()  # with gradients, the original is a part of the graph
+    assert module.linear.weight.grad is not None
+    torch._dynamo.reset()
+
+
+def test_an_operator_of_a_copy_has_the_weights_of_the_copy(fast: Any) -> None:
+    torch._dynamo.reset()
+    other = copy.deepcopy(fast)
+    with torch.no_grad():
+        other.linear.weight.zero_()
+        torch.testing.assert_close(torch.compile(other, backend="aot_eager", fullgraph=True)(X), other(X))
+    torch._dynamo.reset()
+
+
+def test_export_takes_the_original(fast: Any, module: Block) -> None:
+    with torch.no_grad():
+        program = torch.export.export(fast, (X,))
+        torch.testing.assert_close(program.module()(X), module(X))
+    assert not any("kgen" in str(n.target) for n in program.graph.nodes)
     check(fast, module)
 
 
@@ -276,9 +315,8 @@ def _with_error(attach: Any) -> Any:
 def test_the_store_is_asked_before_anything_is_swept(module: Block, sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[modules.StoredModule] = []
     texts: dict[str, tuple[str, str]] = {}
-    monkeypatch.undo()
+    monkeypatch.setattr(optimize, "_keep", KEEP)
     monkeypatch.setattr(optimize._Searching, "_swept_problem", lambda self, *args: _noted(sweeps.swept(self, *args), texts))
-    monkeypatch.setattr(trial, "compared", lambda *args: FASTER)
     monkeypatch.setattr(modules, "texts", lambda database, candidate, problem: texts.get(candidate))
     assert not optimized(module, cached_only=True).kgen.replaced
     optimized(module)
@@ -360,3 +398,13 @@ def test_importing_kgen_imports_no_torch() -> None:
 
     code = "import kgen, sys; kgen.optimize; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_inference_mode_and_autocast_around_it_change_nothing(module: Block, sweeps: Sweeps) -> None:
+    with torch.inference_mode():
+        x = torch.randn(4, 3, 8)
+        fast = optimized(module, x)
+        torch.testing.assert_close(fast(x), module(x))
+    assert fast.kgen.calls == 1
+    with torch.autocast("cpu"):
+        assert optimized(module).kgen.replaced

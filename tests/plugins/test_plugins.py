@@ -22,8 +22,8 @@ def test_an_operator_a_rewrite_and_a_schedule_from_outside_are_swept(tmp_path: P
     named = [plan for plan in plans if plan.startswith("toy_loop[degrees, ") and "drop_negations" in plan]
     assert named, plans
     # A kgen without the plug-in shows what was measured.
-    history = home.kgen("history")
-    assert (history.code, "toy_loop" in home.kgen("show", named_id(home, named[0])).out) == (0, True), history.err
+    history = home.typed("history")
+    assert (history.code, "toy_loop" in home.typed("show", named_id(home, named[0])).out) == (0, True), history.err
 
 
 def named_id(home: Home, plan: str) -> str:
@@ -34,6 +34,6 @@ def named_id(home: Home, plan: str) -> str:
 def test_a_plugin_that_is_missing_is_one_line(tmp_path: Path) -> None:
     problem = tmp_path / "plain.py"
     problem.write_text(source("return x * 2"))
-    found = Home(tmp_path).kgen("plan", str(problem), KGEN_PLUGINS="no_such_module")
+    found = Home(tmp_path).typed("plan", str(problem), KGEN_PLUGINS="no_such_module")
     assert (found.code, found.err.count("\n")) == (2, 1), found.err
     assert "the plug-in no_such_module cannot be imported" in found.err

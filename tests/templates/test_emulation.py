@@ -219,12 +219,15 @@ def error(exact: torch.Tensor, found: torch.Tensor) -> float:
 
 
 #: Cases that take longest; each has the variant of another one that always runs.
-_LONG_CASES = {"long sums of few, with columns of w for rows", "tiles of w for two blocks", "bfloat16, tiles of columns for two blocks"}
-#: Cases that run in one variant: "group norm of columns" runs in all.
-_GROUPS = {
-    "the least of each normalised group of columns",
-    "softmax of groups of columns", "a sum and a maximum of groups of columns", "layer norm of a batch of matrices", "group norm beside what it is of",
+_LONG_CASES = {
+    "long sums of few, with columns of w for rows", "tiles of w for two blocks", "bfloat16, tiles of columns for two blocks",
+    "three warpgroups in turns, with a batch of matrices", "softmax of groups of columns", "layer norm of a batch of matrices",
+    "group norm beside what it is of",
 }  # fmt: skip
+#: The product of rows on the left in the variant that "a batch of transposed matrices" has, too.
+_LONG_POINTS = {("long rows on the left", 2)}
+#: Cases that run in one variant: "group norm of columns" runs in all.
+_GROUPS = {"the least of each normalised group of columns", "a sum and a maximum of groups of columns"}
 
 
 def _parameters() -> Iterator[Any]:
@@ -232,7 +235,7 @@ def _parameters() -> Iterator[Any]:
     for case, (_, _, points) in CASES.items():
         for number, point in enumerate(points):
             again = "variant" in point and any(point["variant"] == earlier.get("variant") for earlier in points[:number])
-            rare = again or case in _LONG_CASES or (case in _GROUPS and number > 0)
+            rare = again or case in _LONG_CASES or (case, number) in _LONG_POINTS or (case in _GROUPS and number > 0)
             yield pytest.param(case, number, marks=[pytest.mark.exhaustive] if rare else [])
 
 

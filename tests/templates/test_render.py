@@ -10,10 +10,11 @@ from functools import lru_cache
 import pytest
 from models import NAMES, design, made, plainest, reference, source
 
-from kgen.candidate import Candidate
+from kgen.candidate import Candidate, Params
 from kgen.codegen.registry import templates
 from kgen.codegen.render import kernel_text
 from kgen.codegen.template import FOLDER, Task
+from kgen.compiler.fusion.fusion import plans
 from kgen.devices.hardware import Hardware, cpu, for_arch
 from kgen.errors import CaptureError, RenderError
 from kgen.tuning.search import Point
@@ -428,6 +429,14 @@ def test_reduction_over_a_stack_renders_with_every_parameter() -> None:
 def test_no_template_has_a_refused_word() -> None:
     files = [p for p in FOLDER.rglob("*") if p.suffix in (".j2", ".h", ".cuh")]
     assert files and not [(p.name, w) for p in files for w in REFUSED if re.search(w, p.read_text())]
+
+
+@pytest.mark.parametrize(("params", "message"), [({"tile": 512, "lanes": 4}, "unexpected keyword argument 'lanes'"), ({}, "required .* argument: 'tile'")])
+def test_parameters_of_another_version_are_an_error(params: Params, message: str) -> None:
+    ((_, graph),) = design(made(source("return torch.sigmoid(x)"))).capture.graphs
+    plan = next(p for p in plans(graph, tuple(templates("cpu").values())) if p.kernels)
+    with pytest.raises(RenderError, match=f"template pointwise has other parameters: .*{message}"):
+        kernel_text(Task(plan, plan.kernels[0], cpu()), params)
 
 
 def test_name_missing_from_a_context_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

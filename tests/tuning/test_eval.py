@@ -65,11 +65,11 @@ def judged(folder: Path, source: str, *options: Sequence[str]) -> Judged:
 
 @pytest.fixture(scope="module")
 def right(tmp_path_factory: pytest.TempPathFactory, one_server: None) -> Judged:
-    """A right file, judged twice: as JSON in a process of its own, and for people."""
+    """A right file, judged twice: as JSON, and for people."""
     folder = tmp_path_factory.mktemp("right")
     (folder / "file.py").write_text(render())
     home = Home(folder)
-    return Judged(home, (home.kgen(*EVAL, "--json"), home.typed(*EVAL, COLUMNS="300")))  # no path is folded
+    return Judged(home, (home.typed(*EVAL, "--json"), home.typed(*EVAL, COLUMNS="300")))  # no path is folded
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +193,7 @@ def test_file_that_cannot_be_loaded_is_a_verdict(tmp_path: Path, one_server: Non
     assert reason in found.json["reason"]
 
 
+@pytest.mark.exhaustive  # beside the interrupted sweep of test_kills
 def test_interrupt_beside_the_baselines_keeps_what_was_judged_and_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "file.py").write_text(render())
     home = Home(tmp_path)

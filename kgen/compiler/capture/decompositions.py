@@ -14,7 +14,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
-from kgen.compiler.capture.einsum import einsum
+from kgen.compiler.capture.einsum import einsum as pairs_of_einsum
 from kgen.compiler.graph.complex_numbers import PAIRED, Pairs, is_paired
 from kgen.compiler.operators.table import BY_TARGET
 
@@ -49,7 +49,6 @@ def traced(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         rest = (Pairs(pairs) if x.is_complex() else pairs for x, pairs in zip(tensors, given))
         inner, named = pytree.tree_unflatten([next(rest) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
         found = run(*inner, **named)
-        found = target(*inner, **named) if found is NotImplemented else found
         return tuple(found) if isinstance(found, tuple) else found  # torch.fx calls the class of a named one
 
     def trace(of: Callable[..., Any]) -> Any:
@@ -137,13 +136,34 @@ def _holds(word: str) -> Callable[..., Any]:
     return run
 
 
+def _largest(x: torch.Tensor) -> int:
+    """The largest magnitude of an integer or boolean of at most 16 bits, which float32 holds exactly; 0 of other dtypes."""
+    import torch
+
+    return {torch.bool: 1, torch.uint8: 255, torch.int8: 128, torch.int16: 1 << 15}.get(x.dtype, 0)
+
+
 def _sum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     import torch
 
-    dims = _dims(x, dim)
-    if x.dtype != torch.bool or dtype is not None or _count(x, dims) > MOST_COUNTED:
+    dims, largest = _dims(x, dim), _largest(x)
+    if not largest or dtype not in (None, torch.int64) or largest * _count(x, dims) > MOST_COUNTED:
         return NotImplemented
-    return torch.where(x, 1.0, 0.0).sum(dims, keepdim).to(torch.int64)
+    return torch.where(x, 1.0, 0.0).sum(dims, keepdim).to(torch.int64) if x.dtype == torch.bool else x.to(torch.float32).sum(dims, keepdim).to(torch.int64)
+
+
+def _of_integers(name: str, same: bool) -> Callable[..., Any]:
+    """A reduction of small integers as one of float32; a result of the ``same`` dtype is turned back."""
+
+    def run(x: torch.Tensor, *args: Any, **more: Any) -> Any:
+        import torch
+
+        if not _largest(x):
+            return NotImplemented
+        found = getattr(torch.ops.aten, name).default(x.to(torch.float32), *args, **more)
+        return found.to(x.dtype) if same else found
+
+    return run
 
 
 def _vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
@@ -182,6 +202,27 @@ def _scatter_mean(x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Ten
         return NotImplemented
     total = _aten("scatter_add", x, dim, index, src)
     return total / _aten("scatter_add", torch.ones_like(x), dim, index, torch.ones_like(src))
+
+
+def _einsum(equation: str, tensors: Sequence[torch.Tensor], *, path: Any = None) -> Any:
+    import torch
+
+    found = pairs_of_einsum(equation, tensors)
+    return torch.ops.aten.einsum.default(equation, tensors, path=path) if found is NotImplemented else found
+
+
+def _affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: bool) -> Any:
+    """Each coordinate as a sum of coordinates from -1 to 1, of which the last belongs to the first dimension."""
+    import torch
+
+    rank, found = len(size) - 2, None
+    for at, extent in enumerate(reversed(size[2:])):
+        line = torch.linspace(-1.0, 1.0, extent, dtype=theta.dtype, device=theta.device)
+        line = line if align_corners else line * ((extent - 1) / extent)
+        column = theta[:, :, at].reshape(-1, *(1,) * rank, rank)
+        part = column * line.reshape(*(-1 if d == rank - 1 - at else 1 for d in range(rank)), 1)
+        found = part if found is None else found + part
+    return found + theta[:, :, rank].reshape(-1, *(1,) * rank, rank)
 
 
 def _one_hot(x: torch.Tensor, num_classes: int = -1) -> Any:
@@ -315,6 +356,7 @@ _FUSED: dict[str, Callable[..., Any]] = {
 }
 
 _OWN: dict[str, Callable[..., Any]] = {
+    **{f"aten.{name}.default": _of_integers(name, same) for name, same in (("amax", True), ("amin", True), ("argmax", False), ("argmin", False))},
     "aten.scaled_dot_product_attention.default": _dot_product_attention,
     **_FUSED,
     "aten.max.dim": _extreme("max"),
@@ -337,8 +379,9 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.take_along_dim.default": _take_along_dim,
     "aten.pad.default": _pad,
     "aten.roll.default": _roll,
+    "aten.affine_grid_generator.default": _affine_grid,
     "aten.scatter_reduce.two": _scatter_mean,
-    "aten.einsum.default": einsum,
+    "aten.einsum.default": _einsum,
     "aten.split.Tensor": _split,
     "aten.split_with_sizes.default": _split_with_sizes,
 }

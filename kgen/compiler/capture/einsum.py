@@ -43,7 +43,7 @@ class _Operand:
         return found
 
 
-def einsum(equation: str, tensors: Sequence[torch.Tensor], path: Any = None) -> Any:
+def einsum(equation: str, tensors: Sequence[torch.Tensor]) -> Any:
     """``torch.einsum`` as products of pairs; ``NotImplemented`` for diagonals, broadcast letters and single operands."""
     equation = _without_dots(equation.replace(" ", ""), [tensor.dim() for tensor in tensors])
     inputs, _, result = equation.partition("->")

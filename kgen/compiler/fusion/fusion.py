@@ -159,13 +159,14 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
     """
     found: dict[tuple, FusionPlan] = {}
     asked: tuple[_Asked, _Asked] = {}, {}
+    refused: set[tuple[Any, ...]] = set()
     everything = variants(graph, _whole(graph, templates), channels_last=any(t.channels_last for t in templates))
     own_moments = any(_kind(n) is Kind.MOMENTS for v in everything for n in v.graph.nodes)
     for variant in reversed(everything):
         # A library call updates running statistics in float32, with errors of its own.
         unbiased_only = own_moments and any(_kind(n) is Kind.BATCH_NORM and n.effect for n in variant.graph.nodes)
         usable = tuple(t for t in templates if not (unbiased_only and t.biased))
-        for plan in _Cutter(variant, usable, asked[unbiased_only]).plans():
+        for plan in _Cutter(variant, usable, asked[unbiased_only], refused).plans():
             found.setdefault((plan.graph, plan.steps), plan)
     control = _plan(Variant((), graph), [Library(n.name) for n in graph.nodes], {})
     return tuple(order(sorted(found.values(), key=_steps_besides_contractions), control))
@@ -194,7 +195,7 @@ def _whole(graph: OpGraph, templates: Sequence[Template]) -> frozenset[str]:
     """Nodes whose decompositions have a part that no template takes: they are better left to the library as a whole."""
     whole: frozenset[str] = frozenset()
     while any(n.parts and n.name not in whole for n in graph.nodes):
-        cutter = _Cutter(variants(graph, whole)[-1], tuple(templates), {})
+        cutter = _Cutter(variants(graph, whole)[-1], tuple(templates), {}, set())
         parts = [n for n in cutter.graph.nodes if n.origin and n.name not in cutter.free and n.op not in LIBRARY_PARTS]
         left = {n.origin for n in parts if not cutter._fusable(n)}
         if left <= whole:
@@ -266,6 +267,7 @@ class _Cutter:
     variant: Variant
     templates: tuple[Template, ...]
     _asked: _Asked
+    _refused: set[tuple[Any, ...]]  # forms of nodes that make no kernel, of all variants
     _known: dict[tuple[str, ...], _Taken | None] = field(default_factory=dict)
     _programs: _Programs = field(default_factory=dict)
 
@@ -380,9 +382,18 @@ class _Cutter:
         """The template that takes the kernel of these nodes; models repeat their layers, so that most have been asked about."""
         alike = self.graph.structure(nodes, outputs)
         if alike not in self._asked:
-            program = self._lowered(nodes, outputs)
-            self._asked[alike] = next((template for template in self.templates if program and template.takes(program)), None)
+            self._asked[alike] = self._find_template(nodes, outputs)
         return self._asked[alike]
+
+    def _find_template(self, nodes: Sequence[str], outputs: Sequence[str]) -> Template | None:
+        """The same, of one that has not been asked about. In a network, nodes make no kernel where others of their form made none."""
+        form = self.graph.form(nodes, outputs) if len(self.graph.nodes) > MANY_NODES else None
+        if form in self._refused:
+            return None
+        program = self._lowered(nodes, outputs)
+        if program is None and form is not None:
+            self._refused.add(form)
+        return next((template for template in self.templates if program and template.takes(program)), None)
 
     def _takes(self, piece: Sequence[Node]) -> bool:
         """Whether these nodes can be one kernel."""
@@ -395,11 +406,34 @@ class _Cutter:
     def _cuts(self, run: list[Node]) -> Iterator[tuple[tuple[Node, ...], ...]]:
         """Ways to cut a run into kernels, each of which a template takes; the most fused first."""
         tried: set[tuple[bool, ...]] = set()
+        if len(self.graph.nodes) > MANY_NODES and len(run) - 1 > ALL_CUTS:
+            greedy = self._greedy(run)
+            merged = self._merged(_pieces(run, greedy))
+            if len(merged) <= sum(greedy):
+                yield merged
         for mask in self._masks(run):
             pieces = _pieces(run, mask)
             if mask not in tried and all(self._takes(piece) for piece in pieces) and not self._half_fused(pieces):
                 yield pieces
             tried.add(mask)
+
+    def _merged(self, pieces: Sequence[tuple[Node, ...]]) -> tuple[tuple[Node, ...], ...]:
+        """The pieces with two neighbours as one kernel where the piece in front of them leaves its last nodes to it.
+
+        ``[linear, add, square] [mean, rsqrt] [mul]`` becomes ``[linear, add] [square, mean, rsqrt, mul]``: a kernel less, and
+        the squares are not stored.
+        """
+        left, at = list(pieces), 0
+        while at + 2 < len(left):
+            first, second, third = left[at : at + 3]
+            for kept in range(len(first) - 1, 0, -1):
+                both = (*first[kept:], *second, *third)
+                if self._takes(both) and self._takes(first[:kept]):
+                    left[at : at + 3] = [first[:kept], both]
+                    break
+            else:
+                at += 1
+        return tuple(left)
 
     def _masks(self, run: list[Node]) -> Iterator[tuple[bool, ...]]:
         """Where a run may be cut, in the order of :meth:`_cuts`; of a long run, each takes long to find."""

@@ -155,6 +155,11 @@ class Node:
         return dict(self.attrs)[key]
 
     @cached_property
+    def attributes(self) -> str:
+        """The attributes as text, to compare nodes by."""
+        return repr(self.attrs)
+
+    @cached_property
     def values(self) -> tuple[str, ...]:
         """Names of the values among the operands."""
         return tuple(i for i in self.inputs if isinstance(i, str))
@@ -243,7 +248,32 @@ class OpGraph:
                     numbers[value] = len(numbers)
                     found.append((self._kinds.get(value, ""), self._types().get(value)))
             operands = [numbers[i] if isinstance(i, str) else repr(i) for i in node.inputs]
-            found.append((node.op, *operands, node.type, repr(node.attrs), node.products))
+            found.append((node.op, *operands, node.type, node.attributes, node.products))
+            numbers.setdefault(node.name, len(numbers))
+        return (*found, *(numbers[output] for output in outputs))
+
+    def form(self, nodes: Iterable[str], outputs: Iterable[str]) -> tuple[Any, ...]:
+        """Their :meth:`structure` but for sizes, and for how many operands are concatenated.
+
+        Layers of a network whose channels grow have one form.
+        """
+        numbers: dict[str, int] = {}
+        sizes: dict[int, int] = {1: 1}
+        found: list[Any] = []
+
+        def kind(value: str) -> tuple[Any, ...]:
+            type_ = self._types().get(value)
+            of = type_ and (type_.dtype, type_.multiples, *(sizes.setdefault(size, -len(sizes)) for size in type_.shape))
+            return self._kinds.get(value, ""), of
+
+        for node in map(self.node, nodes):
+            inputs = (*node.inputs[:2], node.inputs[-1]) if node.op == "cat" and len(node.inputs) > 3 else node.inputs
+            for value in inputs:
+                if isinstance(value, str) and value not in numbers:
+                    numbers[value] = len(numbers)
+                    found.append(kind(value))
+            operands = [numbers[i] if isinstance(i, str) else repr(i) for i in inputs]
+            found.append((node.op, *operands, kind(node.name), node.attributes, node.products))
             numbers.setdefault(node.name, len(numbers))
         return (*found, *(numbers[output] for output in outputs))
 
@@ -289,7 +319,7 @@ class OpGraph:
     def without(self, name: str, instead: str) -> OpGraph:
         """The node dropped, and ``instead`` used wherever its value was."""
         nodes = tuple(
-            replace(n, inputs=tuple(instead if i == name else i for i in n.inputs))
+            replace(n, inputs=tuple(instead if i == name else i for i in n.inputs)) if name in n.inputs else n
             for n in self.nodes
             if n.name != name
         )

@@ -196,6 +196,10 @@ class Axes:
 
     def matched(self, older: sympy.Expr, newer: sympy.Expr) -> dict[sympy.Symbol, sympy.Expr] | None:
         """For each axis of the newer offset alone, the index of the older one that steps alike; ``None`` where there is none."""
+        symbols = symbols_of(older) | symbols_of(newer)
+        return _matched(older, newer, frozenset((s, self.extents[s]) for s in symbols if s in self.extents))
+
+    def _match(self, older: sympy.Expr, newer: sympy.Expr) -> dict[sympy.Symbol, sympy.Expr] | None:
         found: dict[sympy.Symbol, sympy.Expr] = {}
         of_older, of_newer = _addends(older), _addends(newer)
         shared = of_newer.symbols & of_older.symbols
@@ -224,7 +228,7 @@ class Axes:
         """Splits of axes that would remove divisions, by the names of the axes."""
         cuts: dict[sympy.Symbol, set[int]] = {}
         for expression in expressions:
-            for atom in expression.atoms(FloorDiv, Modulo):
+            for atom in _divisions(expression):
                 inner, by = atom.args[0], int(atom.args[1])
                 if isinstance(atom, Modulo) and isinstance(inner, FloorDiv):
                     inner, by = inner.args[0], int(inner.args[1]) * by
@@ -270,6 +274,12 @@ def _addends(offset: sympy.Expr) -> _Addends:
 
 
 @lru_cache(maxsize=1 << 16)
+def _matched(older: sympy.Expr, newer: sympy.Expr, extents: frozenset[tuple[sympy.Symbol, Size]]) -> dict[sympy.Symbol, sympy.Expr] | None:
+    """See :meth:`Axes.matched`; remembered, since kernels of more and more nodes read the same tensors."""
+    return Axes(extents=dict(extents))._match(older, newer)
+
+
+@lru_cache(maxsize=1 << 16)
 def _flat(indices: tuple[sympy.Expr, ...], sizes: tuple[Size, ...]) -> sympy.Expr:
     """See :meth:`Axes.flat`; remembered, since kernels of more and more nodes read the same tensors."""
     _check_strides(sizes)
@@ -295,6 +305,12 @@ def _chain(places: Sequence[int], extent: Size) -> tuple[int, ...]:
             sizes.append(place // last)
             last = place
     return tuple(reversed([s for s in sizes if s > 1]))
+
+
+@lru_cache(maxsize=1 << 16)
+def _divisions(expression: sympy.Expr) -> frozenset[sympy.Expr]:
+    """The divisions in an index, those of others included."""
+    return frozenset(expression.atoms(FloorDiv, Modulo))
 
 
 @lru_cache(maxsize=1 << 16)

@@ -172,6 +172,8 @@ class ProgramBuilder:
         """The step that loads an element under the mask; a symbol that stands for a value varies as the value does."""
         mask = self.mask if mask is None else mask
         symbols = symbols_of(offset).union(*(symbols_of(w.index) for w in mask))
+        if not self.places:
+            return Step("load", tensor, (), symbols, offset, mask, dtype=dtype)
         args = tuple(dict.fromkeys(self.places[s] for s in sorted(self.places.keys() & symbols, key=lambda s: s.name)))
         varies = frozenset(s for s in symbols if s not in self.places).union(*(self.steps[a].varies for a in args))
         return Step("load", tensor, args, varies, offset, mask, dtype=dtype)
@@ -402,7 +404,8 @@ class ProgramBuilder:
         return arg
 
     def _keep(self, stem: str, step: Step) -> str:
-        if step not in self.known:
+        known = self.known.get(step)
+        if known is None:
             if len(self.steps) == MOST_STEPS:
                 raise NotFusable(f"it has more than {MOST_STEPS} values")
             name, count = stem, 1
@@ -410,5 +413,5 @@ class ProgramBuilder:
                 count += 1
                 name = f"{stem}_{count}"
             self.steps[name] = step
-            self.known[step] = name
-        return self.known[step]
+            self.known[step] = known = name
+        return known

@@ -135,7 +135,7 @@ class Layout:
         return ELEMENT if not cols or not cols.union(self._inner).isdisjoint(varies) else ROW
 
     def _place(self, step: Step) -> Place:
-        mask = tuple(replace(w, index=self._merged(w.index)) for w in step.mask)
+        mask = tuple(replace(w, index=self._merged(w.index)) for w in step.mask) if self._names else step.mask
         return Place(self._merged(step.offset), self.rows, self.cols, mask)
 
     def _store(self, output: Output) -> Store:

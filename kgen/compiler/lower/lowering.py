@@ -15,7 +15,7 @@ from kgen.compiler.graph.graph import Node, NotFusable, OpGraph, Tensor
 from kgen.compiler.loops.access import MOST_PARTS
 from kgen.compiler.loops.indices import Axes, symbols_of
 from kgen.compiler.loops.program import Program
-from kgen.compiler.lower.builder import ProgramBuilder
+from kgen.compiler.lower.builder import ProgramBuilder, Step
 from kgen.compiler.lower.layout import Layout, Output
 from kgen.compiler.operators.op import Index, Kind
 from kgen.compiler.operators.reductions import MOST_FEW, of_few
@@ -108,10 +108,13 @@ def _alike(builder: ProgramBuilder, outputs: Sequence[Output]) -> dict[str, symp
     found: dict[str, sympy.Expr] = {}
     together = {step.varies for step in builder.steps.values()}
     together |= {frozenset().union(*(symbols_of(i) for i in output.index)) for output in outputs}
-    places = [(load, symbols_of(load.offset)) for load in loads]
-    for older, shared in places:
-        for newer, symbols in places:
-            if newer.text == older.text and not symbols <= shared and newer.mask == older.mask:
+    places: dict[str, list[tuple[Step, frozenset[sympy.Symbol]]]] = {}  # by tensor
+    for load in loads:
+        places.setdefault(load.text, []).append((load, symbols_of(load.offset)))
+    for older in loads:
+        shared = symbols_of(older.offset)
+        for newer, symbols in places[older.text]:
+            if not symbols <= shared and newer.mask == older.mask:
                 for symbol, index in (axes.matched(older.offset, newer.offset) or {}).items():
                     apart = any(symbol in axes_of and axes_of & symbols_of(index) for axes_of in together)
                     if not apart and all(age[s] < age[symbol] for s in symbols_of(index)):

@@ -73,3 +73,41 @@ LIBRARY = {
 
 #: Those that may stand beside kernels in a decomposition.
 LIBRARY_PARTS = frozenset(name for name, of in LIBRARY.items() if of.part)
+
+
+@dataclass(frozen=True)
+class Left:
+    """Operators of one family that no kernel computes, by their names in ATen, and why."""
+
+    family: str
+    operators: tuple[str, ...]
+    reason: str
+
+
+def _left(family: str, operators: str, reason: str) -> Left:
+    return Left(family, tuple(operators.split()), reason)
+
+
+#: Operators that stay calls of the library. The page on the compiler shows this table.
+LEFT = (
+    _left("recurrent layers", "lstm gru rnn_tanh rnn_relu", "cuDNN's and MKL's kernels"),
+    _left("Fourier transforms", "fft_fft fft_ifft fft_rfft fft_irfft fft_fft2 stft istft", "cuFFT's and MKL's kernels"),
+    _left("sorting", "sort argsort topk kthvalue median mode unique_consecutive", "the order of elements is no loop over them"),
+    _left("searching", "searchsorted bucketize histc bincount", "loops whose lengths depend on values"),
+    _left("sizes that depend on values", "nonzero masked_select repeat_interleave masked_scatter", "no kernel knows the size of its result"),
+    _left("random numbers", "rand_like randn_like bernoulli multinomial dropout", "the library's generator"),
+    _left("linear algebra", "linalg_inv linalg_qr linalg_svd linalg_eigh linalg_cholesky_ex linalg_solve_ex linalg_det", "LAPACK's and cuSOLVER's kernels"),
+    _left("running extremes", "cummax cummin logcumsumexp", "scans here are sums and products"),
+    _left("bags of several sizes", "embedding_bag", "bags of one size are rows and a sum; others are loops whose lengths depend on values"),
+    _left("windows that overlap in the result", "col2im max_unpool2d", "elements are added up in several windows"),
+    _left("pooling with places or uneven windows", "adaptive_max_pool2d fractional_max_pool2d", "windows of several sizes, and places in them"),
+    _left("smooth resizing", "_upsample_bilinear2d_aa _upsample_bicubic2d_aa", "as many weights as the image is made smaller"),
+    _left("special functions", "erfinv digamma polygamma special_i0 igamma nextafter frexp", "no device has a primitive of them"),
+    _left("losses along sequences", "_ctc_loss", "a recursion along each sequence"),
+)
+
+
+def left_to_the_library() -> list[str]:
+    """The table of what stays a call of the library, as lines of Markdown."""
+    rows = [f"| {of.family} | {', '.join(f'`{name}`' for name in of.operators)} | {of.reason} |" for of in LEFT]
+    return ["| family | operators | reason |", "| --- | --- | --- |", *rows]

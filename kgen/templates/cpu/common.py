@@ -26,6 +26,10 @@ class Vectorised(Schedule):
 
     vector_bits: int = parameter("width of the vectors that the compiler prefers", 0)
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return (f"-mprefer-vector-width={self.vector_bits}",) if self.vector_bits else ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reduction(Vectorised, InPlace):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from kgen.candidate import Params
 from kgen.codegen.space import Axis
 from kgen.codegen.target import C_FUNCTIONS, Helpers, Target, types
 from kgen.devices.hardware import Hardware
@@ -28,9 +27,8 @@ def headers(helpers: Helpers) -> Sequence[str]:
     return "#include <cfloat>\n#include <cmath>\n#include <cstdint>", types(helpers, "cpu"), math, helpers.table, helpers.kernels
 
 
-def flags(hardware: Hardware, params: Sequence[Params], specific: bool) -> list[str]:
-    widths = {p[_VECTOR_BITS] for p in params if _VECTOR_BITS in p}
-    return [*FLAGS, *(f"-mprefer-vector-width={w}" for w in sorted(widths)[-1:])]
+def flags(hardware: Hardware, own: Sequence[str], specific: bool) -> list[str]:
+    return [*FLAGS, *sorted(own)[-1:]]  # of several preferred widths, the widest
 
 
 TARGET = Target(

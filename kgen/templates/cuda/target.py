@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from kgen.candidate import Params
 from kgen.codegen.target import C_FUNCTIONS, Helpers, Target, types
 from kgen.devices.hardware import Hardware
 
@@ -20,10 +19,9 @@ def headers(helpers: Helpers) -> Sequence[str]:
     return "\n".join(used), types(helpers, "cuda"), helpers.math, helpers.table, helpers.kernels
 
 
-def flags(hardware: Hardware, params: Sequence[Params], specific: bool) -> list[str]:
+def flags(hardware: Hardware, own: Sequence[str], specific: bool) -> list[str]:
     number = f"{hardware.capability}a" if specific else hardware.arch.removeprefix("sm_")
-    divisions = ["-prec-div=false"] if any(p.get("division") == "fast" for p in params) else []  # two units in the last place
-    return ["-O3", *divisions, f"-gencode=arch=compute_{number},code=sm_{number}", "-Xptxas=-v"]
+    return ["-O3", *own, f"-gencode=arch=compute_{number},code=sm_{number}", "-Xptxas=-v"]
 
 
 TARGET = Target(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kgen.candidate import Candidate
-from kgen.codegen.render import Way, compiler_flags, kernel_text, render, translation_unit
+from kgen.codegen.render import Way, compiler_flags, decided, kernel_text, render, translation_unit
 from kgen.kernel_task import Variant
 from kgen.problems.problem import Problem
 from kgen.tuning.tasks.task import KernelTask
@@ -55,13 +55,13 @@ def text_hash(task: KernelTask, variant: Variant) -> str:
     if not variant.schedule:
         return ""
     text, rendering = kernel_text(task.of_schedule(variant.schedule), dict(variant.params))
-    flags = compiler_flags(task.hardware, [dict(variant.params)], rendering.specific)
+    flags = compiler_flags(task.hardware, rendering.flags, rendering.specific)
     whole = "\0".join([translation_unit([text], task.hardware.device_type), *flags])
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def _flags(task: KernelTask, variant: Variant) -> tuple[str, ...]:
-    return tuple(compiler_flags(task.hardware, [dict(variant.params)])) if variant.schedule else ()
+    return decided(task.of_schedule(variant.schedule), dict(variant.params)).flags if variant.schedule else ()
 
 
 def _unit(task: KernelTask, variants: Sequence[Variant]) -> Unit:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from candidates import plain
+from lending import Lent
 from kgen.candidate import Candidate
 from kgen.errors import DeviceError, EvaluatorError
 from kgen.evaluator.evaluator import Evaluator
@@ -92,12 +93,32 @@ def test_a_server_that_dies_is_started_again(evaluator, judge):
     assert judge(plain("return y")).status is Status.OK
 
 
+#: A fork server that loads nothing beforehand: what it is asked for takes no torch.
+BARE = """
+import sys
+from kgen.evaluator.runtime import server
+server._PRELOAD = ()
+server.serve(int(sys.argv[1]), [], [])
+"""
+
+
+@pytest.fixture
+def bare_servers(monkeypatch):
+    """Servers that this process starts load no torch, which would take most of their time."""
+
+    class Bare(subprocess.Popen):
+        def __init__(self, command, **options):
+            super().__init__([command[0], "-c", BARE, command[3]], **options)
+
+    monkeypatch.setattr(process.subprocess, "Popen", Bare)
+
+
 def spawned(server, folder):
     """A process of the server, which waits for a request."""
     return server.spawn("build", {}, folder / "child.log")
 
 
-def test_a_kept_server_serves_the_next_without_the_processes_of_the_first(tmp_path):
+def test_a_kept_server_serves_the_next_without_the_processes_of_the_first(tmp_path, bare_servers):
     with process.servers_kept():
         first, second, other = (process.Server(tmp_path / home, {}) for home in ("home", "home", "home"))
         child = spawned(first, tmp_path)
@@ -114,7 +135,7 @@ def test_a_kept_server_serves_the_next_without_the_processes_of_the_first(tmp_pa
     assert kept.poll() is not None
 
 
-def test_a_server_of_another_environment_is_not_taken(tmp_path):
+def test_a_server_of_another_environment_is_not_taken(tmp_path, bare_servers):
     with process.servers_kept():
         first, second = (process.Server(tmp_path, {"KGEN_TEST_OF_SERVERS": value}) for value in "12")
         spawned(first, tmp_path).kill()
@@ -156,9 +177,11 @@ def test_a_process_that_the_system_ended_for_its_memory_ran_out_of_it(judge, mon
     assert (evaluation.status, "SIGKILL" in evaluation.reason) == (Status.OUT_OF_MEMORY, True), evaluation.reason
 
 
-def test_a_device_that_is_not_there_is_one_clear_line(problem, tmp_path):
+def test_a_device_that_is_not_there_is_one_clear_line(problem, tmp_path, evaluator):
+    other = Evaluator(problem, device="cuda:97", accuracy=Accuracy.FP32, home=tmp_path, baselines=("eager",))
+    other.server = other._compilers = Lent(evaluator.server)
     with pytest.raises(DeviceError, match="cuda:97: "):
-        Evaluator(problem, device="cuda:97", accuracy=Accuracy.FP32, home=tmp_path).__enter__()
+        other.__enter__()
 
 
 def test_a_candidate_cannot_write_outside_its_scratch_folder(judge, sandboxed, tmp_path):

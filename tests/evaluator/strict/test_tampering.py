@@ -249,6 +249,7 @@ def test_an_output_that_is_filled_after_forward_returned_is_found(judge):
     assert evaluation.status in (Status.SUSPICIOUS, Status.WRONG_VALUES, Status.NONDETERMINISTIC), evaluation.reason
 
 
+@pytest.mark.exhaustive  # beside the adversarial case spins_between_calls
 def test_a_thread_that_works_on_is_found(judge, turn):
     """On a busy machine, another anomaly may be named first, or the thread gets no processor; then it is judged alone."""
 

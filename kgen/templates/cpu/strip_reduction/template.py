@@ -260,7 +260,7 @@ class _Emitter:
 
     def _merged(self, of: Pass) -> list[str]:
         """The parts of a strip merged, in the order of their columns; then row values and their stores."""
-        strips, used, self.strips, self.taken = self.strips, self.taken, [], set()
+        strips, used, self.strips = self.strips, set(self.taken), []
         lines = self.row_level([], self.plan.row_loads, self.plan.row_maps)
         lines += [line for r in of.reductions for line in self._started(r)]
         body, slot = [], 0
@@ -272,9 +272,11 @@ class _Emitter:
                 slot += 1
             body.append(common.merged(r.kind, [f"{n}_strip[place]" for n in r.names], [f"{n}_other" for n in r.names]))
         loop = [f"const float* found = workspace + (strip * {self.parts} + part) * {self.slots * self.width};", *self._across(body)]
-        self.strips, self.taken = strips, used
+        self.strips = strips
         lines += block(f"for (int part = 0; part < {self.parts}; ++part)", loop)
-        return [*lines, *self.row_level(of.row_stores, (), of.row_maps)]
+        lines += self.row_level(of.row_stores, (), of.row_maps)
+        self.taken = used  # of passes alone
+        return lines
 
 
 TEMPLATE = Template(

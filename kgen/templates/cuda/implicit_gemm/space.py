@@ -251,6 +251,10 @@ class ImplicitGemm(Schedule):
     division: str = parameter("divisions behind the product: exact, or within two units in the last place")
 
     @property
+    def flags(self) -> tuple[str, ...]:
+        return ("-prec-div=false",) if self.division == "fast" else ()  # two units in the last place
+
+    @property
     def im2col(self) -> bool:
         """Whether TMA brings the windows."""
         return self.variant == "im2col"

@@ -169,7 +169,7 @@ def _before(task: Task, program: Program, schedule: ImplicitGemm) -> dict[str, o
     (only,), read_from = plan.passes, {name: pointer(name) for name in program.tensors}
     outer, inner = common.load_statements(only.loads, schedule.pixels_at_once, read_from)
     return {
-        "row_statements": _row_statements([*plan.row_loads, *plan.row_maps], read_from),
+        "row_statements": _statements([*plan.row_loads, *plan.row_maps], read_from),
         "outer": outer,
         "inner": [*inner, *map(_spelled, only.maps)],
         "value": program.stores[0].arg,
@@ -209,17 +209,17 @@ def _epilogue(program: Program, args: list[Argument], schedule: ImplicitGemm) ->
     within = [x for x in (*stored.loads, *(() if schedule.exchanges else only.stores)) if common.one_by_one(x, vec)]
     texts = {
         "row_values": [v.name for v in rows if v.name in used],
-        "row_statements": [load_statement(x, read_from) for x in rows] if schedule.across else _row_statements(rows, read_from),
-        "of_pixels": _row_statements(pixels, read_from),
+        "row_statements": _statements(rows, read_from, "col" if schedule.across else "0"),
+        "of_pixels": _statements(pixels, read_from),
         "pooled": [*map(_spelled, pooled_maps)],
-        "finished": _row_statements(finishes, read_from),
-        "last": [*_single(last, read_from), *common.store_statements(behind_stores, 1, args)[1]] if schedule.across else [],
+        "finished": _statements(finishes, read_from),
+        "last": [*_statements(last, read_from, "col"), *common.store_statements(behind_stores, 1, args)[1]] if schedule.across else [],
         "prefetched": [f"prefetch_line({read_from[x.tensor]} + {x.access.index()});" for x in stored.loads if _is_prefetched(x, vec)],
         "outer": outer + store_outer,
         "inner": inner + [*map(_spelled, stored.maps)] + store_inner,
         "close": close,
-        "reduced": _single(single, read_from),
-        "merged": _row_statements(merges, read_from) + [store_statement(store, written(store, args), "row", "0") for store in only.row_stores],
+        "reduced": _statements(single, read_from, "col"),
+        "merged": _statements(merges, read_from) + [store_statement(store, written(store, args), "row", "0") for store in only.row_stores],
     }
     across = [*last, *behind_stores, *merges, *only.row_stores] if schedule.across else []
     elementwise = _pointers([*rows, *pixels, *pooled_maps, *finishes, *stored.loads, *stored.maps, *single, *only.stores, *across], args)
@@ -247,11 +247,6 @@ def _epilogue(program: Program, args: list[Argument], schedule: ImplicitGemm) ->
         "finished_values": taken((*finished.maps, *behind_stores)),
         "finished_sum": schedule.across and name in taken((*last, *behind_stores)),
     }
-
-
-def _single(steps: Sequence[Map | Load], read_from: dict[str, str]) -> list[str]:
-    """The statements of one element."""
-    return [load_statement(x, read_from) if isinstance(x, Load) and not x.args else _spelled(x) for x in steps]
 
 
 def _pointers(steps: Sequence[Step], args: Sequence[Argument]) -> list[Argument]:
@@ -302,8 +297,9 @@ def _spelled(step: Map | Load) -> str:
     return statement(step, "cuda")
 
 
-def _row_statements(values: Sequence[Map | Load], read_from: dict[str, str]) -> list[str]:
-    return [load_statement(x, read_from, "row", "0") if isinstance(x, Load) and not x.args else _spelled(x) for x in values]
+def _statements(steps: Sequence[Map | Load], read_from: dict[str, str], col: str = "0") -> list[str]:
+    """The statements of values of a row, or of one element in column ``col``."""
+    return [load_statement(x, read_from, "row", col) if isinstance(x, Load) and not x.args else _spelled(x) for x in steps]
 
 
 def _reduction(r: Reduce, at: int) -> dict[str, object]:

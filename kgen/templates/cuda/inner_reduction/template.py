@@ -26,6 +26,7 @@ MOST_KEPT, MOST_KEPT_SHARED = 64, 96
 
 
 SHORT_ROW = 1024  # columns; up to it, a warp takes a row
+FEW_STRIPS, LONG_STRIP = 16, 1 << 16  # strips of rows that leave most of a device idle, and columns that make them long
 STRIP = 32  # neighbouring rows, each of one line of threads; a warp reads them in one transaction
 
 LONG_STEPS = 64  # vectors of a thread of a block that shares a row; of so many, 16 in flight took 1% less than 4 (H200)
@@ -231,7 +232,10 @@ class InnerReduction(common.Launched, InPlace):
 
 def takes(program: Program) -> bool:
     """Programs with reductions along the row."""
-    return bool(program.reductions) and program.reduces_floats and not (program.contraction or program.moments_of)
+    if not program.reductions or not program.reduces_floats or program.contraction or program.moments_of:
+        return False
+    # Blocks share no rows that lie side by side where elements are stored, too.
+    return program.collapses or not program.strided or program.rows >= FEW_STRIPS * STRIP or program.cols < LONG_STRIP
 
 
 def _rows_in_cache(task: Task, program: Program) -> int:
