@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kgen.codegen.registry import templates
@@ -20,7 +20,7 @@ from kgen.tuning.tasks.assembly import Results
 from kgen.tuning.tasks.parts import Catalogue, Part
 from kgen.tuning.tasks.task import TaskMaker
 
-FEW_KERNELS = 3  #: of the plan that is predicted best; a problem with no more is tuned as whole files
+FEW_KERNELS = 12  #: of the plan that is predicted best; a problem with no more is tuned as whole files
 _LIKELY = 1.6  #: times the least predicted time; options of no more are tuned, as in :mod:`kgen.tuning.search.additive`
 _MOST_OPTIONS = 8  #: options that are tuned
 _LIBRARY_WINS = 1.03  #: times the library's time; a slower kernel is left to it in a further option
@@ -81,11 +81,19 @@ def with_library(design: Design, of: Catalogue, results: Results) -> Catalogue:
         for left in (slower, {**coarser, **slower}):
             made = design.leave_to_library(number, set(left)) if left else None
             if made is not None and made not in options:
-                reasons = iter([left.get(n, "") for n in range(len(kernels))])
-                options[made] = tuple(
-                    part.left(why) if part.space is not None and (why := next(reasons)) else part for part in parts
-                )
+                options[made] = tuple(_with_left(parts, left, design.choices[made].prefixes))
     return replace(of, options=options)
+
+
+def _with_left(parts: Sequence[Part], left: Mapping[int, str], prefixes: Sequence[str]) -> Iterator[Part]:
+    """The steps with some kernels, by number, left to the library, for these reasons. The others have new ``prefixes``."""
+    number, names = 0, iter(prefixes)
+    for part in parts:
+        if part.space is None:
+            yield part
+            continue
+        yield part.left(left[number]) if number in left else replace(part, name=next(names).rstrip("."))
+        number += 1
 
 
 def _ratio(part: Part, results: Results, figure: Callable[[StoredResult], float | None]) -> float:

@@ -15,7 +15,7 @@ import math
 import time
 from collections import Counter
 from concurrent import futures
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -58,6 +58,7 @@ from kgen.tuning.time_budget import LEAST_FINAL_SECONDS, TimeBudget
 HOPELESS_TRIES = 2  # candidates of each plan on average; limit where no plan is predicted to beat the library
 KNOWN_PART = 0.125  # share of the budget; limit of warm-start points
 KNOWN_OF_EACH = 3  # warm-start points; limit per problem and plan
+FEWEST_FILES = 4  # candidates that are put together from tasks, at least: where the time is too short for them, none is tuned
 WHOLE_FILES = 12  # candidates of a network without another budget: its kernels are tuned as tasks
 FINALISTS = 5  # candidates; limit of those that are timed again
 FINALIST_MARGIN = 1.10  # times the fastest screening; limit for a finalist
@@ -214,7 +215,7 @@ class _Sweep:
         if self.request.budget or asked:
             return max(self.request.budget or asked, LEAST_BUDGET)
         most = KINDS[self.design.hardware.device_type].budget
-        if self.strategy == TASKS:
+        if self.tunes_tasks:
             return min(most, WHOLE_FILES)
         return most if self.design.promising else min(most, HOPELESS_TRIES * len(self.design.options))
 
@@ -229,7 +230,14 @@ class _Sweep:
         """The name of the requested strategy, or of the default one."""
         if self.request.strategy:
             return self.request.strategy
-        return TASKS if self.place and is_network(self.design) else chosen(self.design.options, self.budget)
+        return TASKS if self.tunes_tasks else chosen(self.design.options, self.budget)
+
+    @cached_property
+    def tunes_tasks(self) -> bool:
+        """Whether the problem is a network, whose kernels are tuned as tasks."""
+        if self.request.strategy or not self.place:
+            return self.request.strategy == TASKS
+        return is_network(self.design)
 
     @property
     def place(self) -> Place | None:
@@ -245,7 +253,7 @@ class _Sweep:
     def run(self) -> events.Finished:
         jobs = self.request.jobs or self.devices.jobs
         builder = self.devices.first.builder()
-        pipeline = Pipeline(builder, self.devices, jobs, self._built, self.time_budget.is_late)
+        pipeline = Pipeline(builder, self.devices, jobs, self._built, self._is_late)
         self._open()
         try:
             self._begin()
@@ -360,6 +368,11 @@ class _Sweep:
 
     # ---- the loop ------------------------------------------------------------------------------------------
 
+    def _is_late(self) -> bool:
+        """Whether it is too late to begin a candidate; asked in a device's thread."""
+        found_right = any(not right.candidate.control for right in self.right)
+        return self.time_budget.is_late() or (found_right and self.time_budget.is_cut)
+
     def _search(self, pipeline: Pipeline, builder: SourceBuilder, jobs: int) -> None:
         """Try candidates until the strategy has no more of them, or the budget or the time is up."""
         ahead = _ahead(jobs, self.devices.at_once, self.design.hardware.device_type)
@@ -367,8 +380,9 @@ class _Sweep:
         first = [self.design.control]  # judged in every sweep: without a winner, it decides the verdict
         if self.strategy == TASKS and self.place:
             first += self._opening()
-            self._judge_all(pipeline, Search(Listed(self.design.options, self.request.seed, first), ahead))
-            kind = partial(Assembled, times=self._tuned(builder, jobs, self.place))
+            listed = Search(Listed(self.design.options, self.request.seed, first), ahead)
+            times = self._tuned(builder, jobs, self.place, lambda: self._judge_all(pipeline, listed))
+            kind = partial(Assembled, times=times) if times else STRATEGIES[chosen(self.design.options, self.budget)]
         elif kind.learns and not self.request.fresh:
             first += promising(self.database, self.sweep, self.design, int(KNOWN_PART * self.budget))
         self._judge_all(pipeline, Search(kind(self.design.options, self.request.seed, first), ahead))
@@ -380,20 +394,42 @@ class _Sweep:
         fewer = [n for n in own if len(options[n].kernels) < len(options[own[0]].kernels)]
         return [Point(n, options[n].plainest or ()) for n in (*own[:1], *fewer[:1])]
 
-    def _tuned(self, builder: SourceBuilder, jobs: int, place: Place) -> dict[int, assembly.OptionTimes] | None:
-        """Tune the network's tasks. Returns the times of its options; ``None`` where it has no plan with kernels."""
-        if not any(option.kernels for option in self.design.options):
-            return None
-        found = catalogue(self.design, place.environment)
-        tuner = Tuner(
-            found, place, builder, self.database, self.sweep, jobs=jobs, home=paths.home(), until=self.time_budget.tasks_until,
-            fresh=self.request.fresh, on_event=self.on_event, failed=self._lose_task,
-        )  # fmt: skip
-        tuner.run()
+    def _tuned(
+        self, builder: SourceBuilder, jobs: int, place: Place, judge_first: Callable[[], None]
+    ) -> dict[int, assembly.OptionTimes] | None:
+        """Judge the first candidates, then tune the network's tasks. Returns the times of its options.
+
+        Beside an accelerator, tasks are built from the start. ``None`` where there is no plan with kernels, or too little time.
+        """
+        beside = KINDS[self.design.hardware.device_type].accelerator
+        with ThreadPoolExecutor(1, thread_name_prefix="kgen-tasks") as thread:
+            making = thread.submit(self._tuner, builder, jobs, place, start=True) if beside else None
+            try:
+                judge_first()
+                until = self.time_budget.tasks_until(FEWEST_FILES)
+                if until is None or not any(option.kernels for option in self.design.options):
+                    return None
+                tuner = making.result() if making else self._tuner(builder, jobs, place)
+                try:
+                    tuner.run(until)
+                finally:
+                    tuner.close()
+            finally:
+                if making and not making.cancel() and making.exception() is None:
+                    making.result().close()
         self.on_event(events.Step("trying candidates of the best kernels"))
         self.results = {key: work.found for key, work in tuner.works.items()}
-        self.catalogue = with_library(self.design, found, self.results)
+        self.catalogue = with_library(self.design, tuner.catalogue, self.results)
         return assembly.option_times(self.catalogue, self.results)
+
+    def _tuner(self, builder: SourceBuilder, jobs: int, place: Place, start: bool = False) -> Tuner:
+        tuner = Tuner(
+            catalogue(self.design, place.environment), place, builder, self.database, self.sweep, jobs=jobs, home=paths.home(),
+            fresh=self.request.fresh, on_event=self.on_event, failed=self._lose_task,
+        )  # fmt: skip
+        if start:
+            tuner.start()
+        return tuner
 
     def _lose_task(self, task: KernelTask, error: Exception) -> None:
         """Leave a task out of which no file renders: that is a bug of kgen."""
@@ -406,8 +442,7 @@ class _Sweep:
             search.tell_known(point, ms)
         while True:
             found_right = any(not right.candidate.control for right in self.right)
-            cut = found_right and time.monotonic() >= self.time_budget.judge_until
-            if cut or self.time_budget.is_over(len(self._finalists()) + 1):
+            if (found_right and self.time_budget.is_cut) or self.time_budget.is_over(len(self._finalists()) + 1):
                 pipeline.give_up()
             else:
                 for point, candidate in self._asked(search):

@@ -23,7 +23,8 @@ COMPILE_PART = 0.4
 #: Which part of the time may pass until candidates are cut. The second one holds before a kernel of its own is right.
 JUDGE_PART, FIRST_PART = 0.8, 1.0
 #: Which part of the time until candidates are cut kernel tasks of a network take, and how many seconds without a limit.
-TASK_PART, TASK_SECONDS = 0.6, 240.0
+TASK_PART, TASK_SECONDS = 0.6, 180.0
+LEAST_TASK_SECONDS = 15.0  #: seconds; with less, a network is searched as whole files
 #: Which part of the time float64 runs take.
 REFERENCE_PART = 0.2
 #: Which part of the time may pass until finals are cut.
@@ -68,11 +69,27 @@ class TimeBudget:
         """When the search ends on the monotonic clock, with candidates on their way or not."""
         return self._at((JUDGE_PART if found_right else FIRST_PART) + _GRACE)
 
-    @property
-    def tasks_until(self) -> float:
-        """When a network's kernel tasks are tuned no more, on the monotonic clock."""
+    def tasks_until(self, files: int) -> float | None:
+        """When a network's kernel tasks are tuned no more, on the monotonic clock, so that so many files are judged behind them.
+
+        ``None`` where the time does not suffice for both.
+        """
         now = time.monotonic()
-        return now + TASK_SECONDS if self.seconds is None else now + TASK_PART * max(0.0, self.judge_until - now)
+        if self.seconds is None:
+            return now + TASK_SECONDS
+        until = min(now + TASK_PART * (self.judge_until - now), self.judge_until - files * self._candidate_seconds)
+        return until if until - now >= LEAST_TASK_SECONDS else None
+
+    @property
+    def _candidate_seconds(self) -> float:
+        """How long a candidate takes from its build to its times, as those on its side share the device."""
+        own = self._usual(Phase.LOAD) + self._usual(Phase.VALIDATE)
+        return own / self.at_once + self._usual(Phase.TIME)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a candidate that follows a right one would be cut before it is judged: it is not begun."""
+        return time.monotonic() + self._usual(Phase.LOAD) + self._usual(Phase.VALIDATE) >= self.judge_until
 
     @property
     def judge_until(self) -> float:

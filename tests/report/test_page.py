@@ -5,16 +5,19 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from histories import History, fill
 from running import Home
 
+from kgen.kernel_task import THE_LIBRARY, Variant
 from kgen.report import highlight, page, sections
 from kgen.report.sections import Section
 from kgen.report.words import meaning
 from kgen.store import Database
+from kgen.store.tasks import StepRow
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +130,18 @@ def test_command_refuses_in_one_line(tmp_path: Path, arguments: tuple[str, ...],
     assert (ended.code, ended.out, len(ended.err.splitlines())) == (2, "", 1)
     assert line in ended.err
     assert not (tmp_path / "report.html").exists()
+
+
+def test_page_of_a_network_has_equal_kernels_as_one_row_and_says_why_a_call_is_the_librarys(section: Section) -> None:
+    variant = Variant.of("pointwise", {"block": 256})
+    layer = StepRow(0, "k0", "a" * 64, "pointwise[relu]", variant, 0.5, 0.25, 0.25, 1e-7, "")
+    call = StepRow(2, "linear", "b" * 64, "linear", THE_LIBRARY, 1.0, 0.5, None, None, "our kernels of it are <slower> here")
+    text = page.render([replace(section, steps=(layer, replace(layer, number=1, name="k1"), call))], "kgen.db")
+    (table,) = re.findall(r"<section class=\"card wide\" data-kernels>(.*?)</section>", text, re.DOTALL)
+    rows = [re.sub(r"<[^>]+>|\s+", " ", row).split() for row in re.findall(r"<tr><th scope=\"row\">(.*?)</tr>", table, re.DOTALL)]
+    assert [row[:2] for row in rows] == [["linear", "(library)"], ["pointwise[relu]", "2"]]
+    assert "50%" in rows[1] and "&lt;slower&gt;" in table
+
+
+def test_page_of_a_small_problem_has_no_table_of_kernels(section: Section) -> None:
+    assert not section.steps and "data-kernels>" not in page.render([section], "kgen.db")

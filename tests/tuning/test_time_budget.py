@@ -148,3 +148,19 @@ def test_evaluator_leaves_out_only_what_is_compiled() -> None:
     assert evaluator._compile_seconds("eager") > 0
     with pytest.raises(Failure, match="the time for compiling baselines is over"):
         evaluator._compile_seconds("compile")
+
+
+def test_tasks_are_tuned_only_where_candidates_have_time_behind_them(clock: list[float]) -> None:
+    allotted = budget(100.0)  # candidates are cut at 80 s, and take 6 s
+    clock.append(20.0)
+    assert allotted.tasks_until(1) == pytest.approx(20.0 + 0.6 * 60.0)
+    assert allotted.tasks_until(7) == pytest.approx(80.0 - 7 * 6.0)
+    assert allotted.tasks_until(8) is None and budget(None).tasks_until(8) > 100.0
+
+
+def test_candidate_that_would_be_cut_is_not_begun(clock: list[float]) -> None:
+    allotted = budget(100.0)  # it takes 3 s to load and to validate
+    clock.append(76.9)
+    assert not allotted.is_cut
+    clock.append(77.1)
+    assert allotted.is_cut and not budget(None).is_cut

@@ -147,3 +147,17 @@ def test_suite_shows_its_cluster_and_whose_notice_it_is() -> None:
         for event in (events.Cluster(2, 2, 2), events.Beside(1, "made_up", events.Notice("a baseline is left out"))):
             watch(event)
     assert "made_up: a baseline is left out" in out.getvalue()
+
+
+def test_line_counts_the_kernels_of_a_network_and_tells_when_their_tuning_ends() -> None:
+    tally = progress.Tally()
+    tally.add(started())
+    tally.add(events.Tuning(3, 26, "schedule[linear, gelu]", 75.0))
+    assert tally.line.startswith("tuning kernel 3 of 26  ") and tally.line.endswith("1 min 15 s left")
+    tally.add(events.Step("trying candidates of the best kernels"))
+    assert "tuning" not in tally.line and tally.seconds_left is None
+
+
+def test_tuning_is_one_object_of_json() -> None:
+    found = plain.event(events.Tuning(3, 26, "schedule[linear]", None))
+    assert found == {"event": "tuning", "number": 3, "of": 26, "label": "schedule[linear]", "seconds_left": None}

@@ -8,13 +8,15 @@ Variants that the database knows in this environment are not measured again, unl
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, Queue
 
 from kgen import events
 from kgen.candidate import ParamValue
@@ -30,6 +32,7 @@ from kgen.tuning.tasks.unit import Unit, text_hash, units
 
 ROUNDS = (4, 8, 16)  #: variants of a task, at most, after each round
 _UNIT = 4  #: variants of a file: with more, one build takes longer than several beside each other
+_AHEAD = 4  #: files for each build at once that are built ahead: timings may wait for the compiler of a baseline
 _WORTH = 0.01  #: part of the time of an option; later rounds leave out tasks of less
 _AGAIN = {Status.INFRA_ERROR, Status.OUT_OF_MEMORY}  #: results that say nothing of the text
 
@@ -57,14 +60,17 @@ class Work:
 
 
 class Tuner:
-    """Tunes the tasks of a catalogue on one device, until a time on the monotonic clock. One thread may use it."""
+    """Tunes the tasks of a catalogue on one device. One thread may use it, and closes it."""
 
     def __init__(
         self, catalogue: Catalogue, place: Place, builder: SourceBuilder, database: Database, sweep: str, *, jobs: int, home: Path,
-        until: float, fresh: bool, on_event: events.Listener, failed: Callable[[KernelTask, Exception], None],
+        fresh: bool, on_event: events.Listener, failed: Callable[[KernelTask, Exception], None],
     ) -> None:  # fmt: skip
+        self.catalogue = catalogue
         self._place, self._builder, self._database, self._jobs, self._home = place, builder, database, jobs, home
-        self._until, self._on_event, self._failed = until, on_event, failed
+        self._until, self._on_event, self._failed = math.inf, on_event, failed
+        self._pool = ThreadPoolExecutor(jobs, thread_name_prefix="kgen-task")
+        self._ahead: _Ahead | None = None  # of the first round, once it has begun
         uses = catalogue.uses
         self.works = {key: Work(part.task, parts, uses[key]) for key, parts in catalogue.tasks.items() for part in parts[:1] if part.task}
         self._liking = _Liking()
@@ -73,16 +79,30 @@ class Tuner:
         if not fresh:
             self._look_up()
 
-    def run(self) -> None:
-        """Measure variants, round by round, until the time is up. Ctrl-C leaves what is known."""
-        with ThreadPoolExecutor(self._jobs, thread_name_prefix="kgen-task") as pool, Bench(self._place, self._home / "scratch") as bench:
-            try:
-                for number, most in enumerate(ROUNDS):
-                    chosen = self._chosen(most, first=not number)
-                    if chosen and not self._round(chosen, pool, bench):
+    def start(self) -> None:
+        """Begin to build the first round, beside other work on the device."""
+        self._ahead = self._built_ahead(self._chosen(ROUNDS[0], first=True))
+
+    def run(self, until: float) -> None:
+        """Measure variants, round by round, until a time on the monotonic clock. Ctrl-C leaves what is known."""
+        self._until = until
+        with Bench(self._place, self._home / "scratch") as bench:
+            for number, most in enumerate(ROUNDS):
+                ahead, self._ahead = self._ahead or self._built_ahead(self._chosen(most, first=not number)), None
+                try:
+                    if ahead.count and not self._round(ahead, bench):
                         break
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+                finally:
+                    ahead.close()
+
+    def close(self) -> None:
+        """Build nothing more. Running builds go on until their processes end."""
+        if self._ahead is not None:
+            self._ahead.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _built_ahead(self, chosen: Sequence[tuple[Work, list[Variant]]]) -> _Ahead:
+        return _Ahead(self._files(chosen), len(chosen), lambda source: self._pool.submit(self._builder.build, source), _AHEAD * self._jobs)
 
     def _look_up(self) -> None:
         """Take over stored results whose text still renders."""
@@ -117,18 +137,14 @@ class Tuner:
                 found.append((work, new))
         return found
 
-    def _round(self, chosen: Sequence[tuple[Work, list[Variant]]], pool: ThreadPoolExecutor, bench: Bench) -> bool:
-        """Build and measure. Returns whether there is time for another round."""
-        self._done, started, left = 0, time.monotonic(), len(chosen)
-        waiting: deque[tuple[Work, Unit, Future[BuildReport]]] = deque()
-        files = self._files(chosen)
+    def _round(self, ahead: _Ahead, bench: Bench) -> bool:
+        """Measure the files of a round. Returns whether there is time for another one."""
+        self._done, started, left = 0, time.monotonic(), ahead.count
         current: Work | None = None
         while True:
-            while len(waiting) <= self._jobs and (file := next(files, None)):
-                waiting.append((*file, pool.submit(self._builder.build, file[1].candidate.source)))
-            if not waiting or time.monotonic() >= self._until:
+            if time.monotonic() >= self._until or (file := ahead.next()) is None:
                 return time.monotonic() < self._until
-            work, unit, build = waiting.popleft()
+            work, unit, build = file
             if work is not current:
                 self._done, current = self._done + 1, work
                 spent = time.monotonic() - started
@@ -158,6 +174,38 @@ class Tuner:
         until = self._until - time.monotonic()
         left = min(seconds, until) if seconds is not None else until
         self._on_event(events.Tuning(self._done, of, work.task.label, left if math.isfinite(left) else None))
+
+
+class _Ahead:
+    """The files of a round in their order, rendered and given to the builders by a thread, up to ``most`` ahead.
+
+    ``count`` is the number of tasks in the round.
+    """
+
+    def __init__(self, files: Iterator[tuple[Work, Unit]], count: int, build: Callable[[str], Future[BuildReport]], most: int) -> None:
+        self.count = count
+        self._files, self._build, self._closed = files, build, threading.Event()
+        self._ready: Queue[tuple[Work, Unit, Future[BuildReport]] | None] = Queue(most)
+        threading.Thread(target=self._fill, name="kgen-task-files", daemon=True).start()
+
+    def next(self) -> tuple[Work, Unit, Future[BuildReport]] | None:
+        """The next file; ``None`` behind the last one."""
+        return self._ready.get()
+
+    def close(self) -> None:
+        """Render nothing more."""
+        self._closed.set()
+        with contextlib.suppress(Empty):
+            while True:
+                self._ready.get_nowait()
+
+    def _fill(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the builders are closed
+            for work, unit in self._files:
+                if self._closed.is_set():
+                    break
+                self._ready.put((work, unit, self._build(unit.candidate.source)))
+        self._ready.put(None)
 
 
 class _Liking:

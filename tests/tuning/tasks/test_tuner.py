@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def right(variant: Variant) -> Measured:
 
 
 def make(
-    filled: Filled, monkeypatch: pytest.MonkeyPatch, tell: Callable[[Variant], Measured] = right, *, source: str = "", until: float = NEVER,
+    filled: Filled, monkeypatch: pytest.MonkeyPatch, tell: Callable[[Variant], Measured] = right, *, source: str = "",
     builder: CheapBuilder | None = None, told: Told | None = None, fresh: bool = False,
 ) -> tuple[tuner.Tuner, QuickBench]:  # fmt: skip
     bench, desk = QuickBench(tell), Desk()
@@ -41,7 +42,7 @@ def make(
     found = catalogue(design(source) if source else design(), desk.environment)
     lost: list[object] = []
     made = tuner.Tuner(
-        found, desk, builder or CheapBuilder(), filled.database, filled.sweep, jobs=2, home=Path("."), until=until, fresh=fresh,
+        found, desk, builder or CheapBuilder(), filled.database, filled.sweep, jobs=2, home=Path("."), fresh=fresh,
         on_event=told or Told(), failed=lambda task, error: lost.append(error),
     )  # fmt: skip
     return made, bench
@@ -53,7 +54,7 @@ def stored(filled: Filled) -> int:
 
 def test_each_task_is_measured_in_several_variants_and_in_the_library(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     made, bench = make(filled, monkeypatch)
-    made.run()
+    made.run(NEVER)
     own = [work for work in made.works.values() if work.task.kernel]
     assert own and all(sum(bool(v.schedule) for v in work.found) >= min(tuner.ROUNDS[0], len(work.variants) - 1) for work in own)
     assert all(any(not v.schedule for v in work.found) for work in own)
@@ -72,41 +73,41 @@ def test_results_before_a_kill_are_stored_and_not_measured_again(filled: Filled,
 
     made, _ = make(filled, monkeypatch, killed)
     with pytest.raises(KeyboardInterrupt):
-        made.run()
+        made.run(NEVER)
     assert stored(filled) == 5
     made, bench = make(filled, monkeypatch)
-    made.run()
+    made.run(NEVER)
     assert stored(filled) == len(bench.measured) + 5
 
 
 def test_second_network_of_a_family_measures_only_what_is_new(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     made, first = make(filled, monkeypatch)
-    made.run()
+    made.run(NEVER)
     relative, second = make(filled, monkeypatch, source=RELATIVE)
     shared = set(relative.works) & set(made.works)
-    relative.run()
+    relative.run(NEVER)
     assert shared and len(second.measured) == sum(len(w.found) for key, w in relative.works.items() if key not in shared)
 
 
 def test_result_of_another_text_is_history(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     made, first = make(filled, monkeypatch)
-    made.run()
+    made.run(NEVER)
     monkeypatch.setattr(tuner, "text_hash", lambda task, variant: "n" * 64)
     again, second = make(filled, monkeypatch)
-    again.run()
+    again.run(NEVER)
     assert sorted(map(str, second.measured)) == sorted(map(str, first.measured))
 
 
 def test_fresh_sweep_measures_everything(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
-    make(filled, monkeypatch)[0].run()
+    make(filled, monkeypatch)[0].run(NEVER)
     made, bench = make(filled, monkeypatch, fresh=True)
-    made.run()
+    made.run(NEVER)
     assert bench.measured
 
 
 def test_time_that_is_up_measures_nothing(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, bench = make(filled, monkeypatch, until=-math.inf)
-    made.run()
+    made, bench = make(filled, monkeypatch)
+    made.run(-math.inf)
     assert not bench.measured
 
 
@@ -117,14 +118,14 @@ def test_file_that_does_not_build_is_built_variant_by_variant(filled: Filled, mo
             return super().build(source) if not many else CheapBuilder(lambda source: None).build(source)
 
     made, bench = make(filled, monkeypatch, builder=Refusing())
-    made.run()
+    made.run(NEVER)
     assert bench.measured and stored(filled) == len(bench.measured)
 
 
 def test_wrong_variants_are_no_choice(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Measured(Variant(""), "", Status.WRONG_VALUES, "its error is 1")
     made, _ = make(filled, monkeypatch, lambda variant: right(variant) if dict(variant.params).get("vector_bits", 256) == 256 else wrong)
-    made.run()
+    made.run(NEVER)
     desk, of = Desk(), design()
     found = catalogue(of, desk.environment)
     times = assembly.option_times(found, {key: work.found for key, work in made.works.items()})[found.best]
@@ -133,17 +134,41 @@ def test_wrong_variants_are_no_choice(filled: Filled, monkeypatch: pytest.Monkey
         assert part[best]["vector_bits"] == 256
 
 
+def test_first_round_is_built_before_it_is_measured(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+
+    class Counting(CheapBuilder):
+        def build(self, source: str):
+            built.append(source)
+            return super().build(source)
+
+    made, bench = make(filled, monkeypatch, builder=Counting())
+    made.start()
+    wait_until(lambda: len(built) > 2)
+    assert not bench.measured
+    made.run(NEVER)
+    made.close()
+    assert bench.measured
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert holds()
+
+
 def test_progress_counts_the_tasks_of_a_round(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told()
     made, _ = make(filled, monkeypatch, told=told)
-    made.run()
+    made.run(NEVER)
     found = [event for event in told.found if isinstance(event, events.Tuning)]
     assert [event.number for event in found[: found[0].of]] == [*range(1, found[0].of + 1)]
 
 
 def test_kernels_that_are_slower_than_the_library_are_left_to_it_in_a_further_option(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _ = make(filled, monkeypatch, lambda variant: takes(1.0 if variant.schedule else 0.5))
-    made.run()
+    made.run(NEVER)
     of, desk = design(), Desk()
     found = catalogue(of, desk.environment)
     softmax = [part.operators for part in found.options[found.best] if part.space is not None][-1]

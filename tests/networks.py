@@ -20,7 +20,7 @@ from kgen.tuning.design import Design
 from kgen.tuning.tasks import tuner
 from kgen.tuning.tasks.unit import Unit
 
-#: Four equal layers, of which the first has a name of its own, and one of another size.
+#: Twelve equal layers, of which the first has a name of its own, and one of another size.
 NETWORK = """
 import torch
 import torch.nn as nn
@@ -33,7 +33,7 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed = nn.Linear(32, 32)
-        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(3))
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(11))
         self.head = nn.Linear(32, 10)
 
     def forward(self, x):
@@ -52,7 +52,7 @@ def get_init_inputs():
 """
 
 #: Another network of the same layers, under other names.
-RELATIVE = NETWORK.replace("self.embed", "self.stem").replace("range(3)", "range(5)").replace("self.layers", "self.blocks")
+RELATIVE = NETWORK.replace("self.embed", "self.stem").replace("range(11)", "range(13)").replace("self.layers", "self.blocks")
 
 
 def network(source: str = NETWORK) -> Problem:
