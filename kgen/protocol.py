@@ -213,6 +213,7 @@ class Evaluation:
     labels: tuple[str, ...] = ()
     seconds: tuple[tuple[str, float], ...] = ()  #: wall seconds by phase
     log: str = ""  #: path of the log file
+    own_share: float | None = None  #: of the device's time, in kernels of its own, where it was profiled; not stored
 
     @property
     def error_ratio(self) -> float | None:

@@ -47,6 +47,7 @@ THIRD_PARTY = {
     "kgen.tuning.tasks.subject": allowed("torch"),
     "kgen.codegen": allowed(in_functions="jinja2"),
     "kgen.store": allowed("sqlalchemy", "alembic"),
+    "kgen.serve": allowed("starlette uvicorn h11"),
     "kgen.browse.server": allowed(in_functions="datasette rich uvicorn"),
     "kgen.report.page": allowed(in_functions="jinja2"),
     "kgen.report.library": allowed(in_functions="vl_convert"),
@@ -60,7 +61,7 @@ THIRD_PARTY = {
 }
 
 #: Packages that stand above the compiler, the templates and the evaluator.
-_ABOVE = ("kgen.tuning", "kgen.store", "kgen.cli", "kgen.views", "kgen.report", "kgen.browse", "kgen.cluster", "kgen.optimized", "kgen.api")
+_ABOVE = ("kgen.tuning", "kgen.store", "kgen.cli", "kgen.views", "kgen.report", "kgen.browse", "kgen.cluster", "kgen.optimized", "kgen.serve", "kgen.api")
 
 #: (importer, imported): never, not even inside a function. Names stand for packages too.
 NEVER = [

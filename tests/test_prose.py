@@ -46,6 +46,7 @@ REWRITTEN = (
     "kgen/problems",
     "kgen/protocol.py",
     "kgen/report",
+    "kgen/serve",
     "kgen/statistics.py",
     "kgen/store",
     "kgen/syntax.py",

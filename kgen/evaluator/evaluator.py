@@ -70,12 +70,13 @@ class Evaluator:
     ``trust`` says how strictly: an evaluator for own candidates refuses foreign ones. A context manager: entering starts
     the server and the oracle, leaving ends every process. Everything is written below ``home``. ``notice`` is called
     with one line for people, and ``step`` with the phase that begins, from any thread. ``profile`` measures the share of
-    own kernels. On the CPU, ``compiles_later`` compiles baselines after the first right candidate: compiling takes the
-    cores from its build and its test cases. Without ``times``, candidates are validated only, and idle threads
-    of OpenMP sleep: a timed call needs them awake.
+    own kernels. With ``foreign_problem``, the processes that run the problem's code are in the sandbox, too. No process of
+    foreign code sees the folders ``hidden``, beside its own in there. On the CPU, ``compiles_later`` compiles baselines
+    after the first right candidate: compiling takes the cores from its build and its test cases. Without ``times``,
+    candidates are validated only, and idle threads of OpenMP sleep: a timed call needs them awake.
 
     After entering, ``problem`` has its mode settled. ``environment`` says where candidates are judged,
-    ``hardware`` describes the device, ``products`` how cuDNN multiplies. ``server`` forks its processes. ``at_once`` threads may call :meth:`evaluate`. :meth:`finals` is for one thread.
+    ``hardware`` describes the device, ``products`` how cuDNN multiplies. ``server`` forks its processes. ``at_once`` threads may call :meth:`evaluate`. Of threads that call :meth:`finals`, each waits for the others.
 
     Entering raises :class:`ProblemError` when the problem is wrong, :class:`DeviceError` when the device is missing, and
     :class:`EvaluatorError` when the evaluator's processes fail."""
@@ -84,7 +85,7 @@ class Evaluator:
         self, problem: Problem, *, device: str, accuracy: Accuracy, home: Path, limits: Limits = Limits(),
         baselines: Sequence[str] = BASELINES, notice: Callable[[str], None] | None = None, cache: str = "cold",
         step: Callable[[str], None] | None = None, trust: Trust = Trust.FOREIGN, profile: bool = False,
-        compiles_later: bool = False, times: bool = True,
+        compiles_later: bool = False, times: bool = True, foreign_problem: bool = False, hidden: Sequence[Path] = (),
     ) -> None:
         if accuracy is Accuracy.TF32 and device == "cpu":
             raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
@@ -102,6 +103,8 @@ class Evaluator:
         self._baseline_names = tuple(baselines)
         self._listener = notice or (lambda text: None)
         self._step = step or (lambda text: None)
+        self._foreign_problem = foreign_problem
+        self._hidden = [str(folder.resolve()) for folder in hidden]
         self._cuda = device != "cpu"
         self._compiles_later = compiles_later and not self._cuda
         self._may_compile = threading.Event()
@@ -109,6 +112,7 @@ class Evaluator:
             self._may_compile.set()
         self._failed = 0  # candidates
         self._in_finals = False
+        self._one_final = threading.Lock()
         self._shared = self._cuda  # whether tensors cross processes in device memory
         self._cold = cache == "cold"
         self._threads = len(os.sched_getaffinity(0))
@@ -199,7 +203,7 @@ class Evaluator:
         device_type = "cuda" if self._cuda else "cpu"
         lock = None if self._cuda else DeviceLock(self._lock.key, stop=self._closing)
         return Builder(self.home, device_type, self.environment.arch, self.server, limits=self.limits, lock=lock,
-                       stop=self._closing)
+                       stop=self._closing, hidden=self._hidden)
 
     def _alive(self) -> int:
         """Start the processes unless they run. Returns how often they have ended before."""
@@ -214,7 +218,7 @@ class Evaluator:
         child = self.server.spawn("oracle", self._options(worker=False) | {
             "problem": self._problem_fields(), "secret": self._secret, "construction": self._construction,
             "rows": self._rows, "without": self._left_out, "seconds": self.limits.reference_seconds,
-        }, self.home / "logs" / "oracle.log")
+        } | self._problem_confinement(), self.home / "logs" / "oracle.log")
         release(child.kill)
         self._oracle = oracle = OracleClient(child, _ORACLE_SECONDS)
         release(oracle.close)
@@ -319,6 +323,14 @@ class Evaluator:
     def _problem_fields(self) -> dict[str, Any]:
         """The problem for other processes. Overrides are in its source."""
         return asdict(replace(self.problem, overrides=(), asked_mode=self.problem.asked_mode or self.problem.mode))
+
+    def _problem_confinement(self, *writable: Path) -> dict[str, Any]:
+        """Options of processes that run the problem's code: none, unless that is foreign."""
+        if not self._foreign_problem:
+            return {}
+        folders = [str(folder) for folder in writable]
+        return {"sandboxed": True, "own_user": True, "writable": folders, "scratch_bytes": self.limits.scratch_bytes,
+                "processes": self.limits.processes + 4 * self._threads, "hidden": self._hidden, "shown": folders}
 
     def _options(self, *, worker: bool) -> dict[str, Any]:
         """Options of all processes. A ``worker``, of a candidate or a baseline, sees its device as the first."""
@@ -430,6 +442,10 @@ class Evaluator:
         ``seconds``, or are known narrowly before. A candidate that fails is left out; ``failed`` is called with its id
         and failure, or a notice says so."""
         left_out = failed or (lambda name, why: self._notice(f"finalist {name[:SHORT]} is left out: {why.reason}"))
+        with self._one_final:
+            return self._finals(candidates, seconds, left_out)
+
+    def _finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], seconds: float, left_out: LeftOut) -> tuple[Timing, ...]:
         self._in_finals = True
         self._may_compile.set()
         baselines = self._prepared(every=True)
@@ -517,11 +533,15 @@ class Evaluator:
         return True
 
     def _prepare_baseline(self, name: str, server: Server) -> Runner:
-        folder = self.home / "scratch" / "baselines"
+        folder = self.home / "scratch" / (f"problem-{uuid.uuid4().hex}" if self._foreign_problem else "baselines")
         folder.mkdir(parents=True, exist_ok=True)
         options = self._options(worker=True) | {"scratch": str(folder), "compiles": name != "eager"}
         log = self.home / "logs" / f"baseline-{name}.log"
-        worker = self._workers[name] = WorkerClient(server.spawn("baseline", options, log, self._alone))
+        variables = dict(self._alone)
+        if self._foreign_problem:  # its caches serve no other problem
+            options |= self._problem_confinement(folder)
+            variables |= dict.fromkeys(_FOLDERS, str(folder))
+        worker = self._workers[name] = WorkerClient(server.spawn("baseline", options, log, variables))
         try:
             worker.ready()
             worker.child.limit(_NO_LIMIT, _NO_LIMIT)  # to observe its threads
@@ -571,7 +591,7 @@ class Evaluator:
         share = min(1.0, self._candidate_bytes() / self.hardware.global_bytes) if self._cuda else 1.0
         options = self._options(worker=True) | self._checks.options(scratch) | {
             "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
-            "device_share": share, "processes": processes}
+            "device_share": share, "processes": processes, "hidden": self._hidden, "shown": [str(scratch)]}
         options |= {"subject": subject} if subject else {}
         variables = dict.fromkeys(_FOLDERS, str(scratch)) | {
             "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
@@ -702,6 +722,7 @@ class _Evaluating:
         self._labels: list[str] = []
         self._seconds: list[tuple[str, float]] = [(Phase.BUILD, build.seconds)] if build.seconds else []
         self._timing: Timing | None = None
+        self._own_share: float | None = None
         self._log = evaluator.home / "logs" / "candidates" / f"{candidate.id[:16]}-{uuid.uuid4().hex[:8]}.log"
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._log.write_text("")
@@ -755,7 +776,8 @@ class _Evaluating:
         timing = self._timing if status in (Status.OK, Status.SUSPICIOUS) else None
         labels = [*self._labels, *self._checks.labels(self._candidate)]
         return Evaluation(self._candidate.id, status, reason, self._evaluator.accuracy, phase, tuple(self._errors),
-                          self._build, timing, tuple(dict.fromkeys(labels)), tuple(self._seconds), str(self._log))
+                          self._build, timing, tuple(dict.fromkeys(labels)), tuple(self._seconds), str(self._log),
+                          own_share=self._own_share)
 
     def _end(self, slots: threading.BoundedSemaphore) -> None:
         try:
@@ -833,7 +855,9 @@ class _Evaluating:
         finally:
             if runner.blocks:
                 self._timing = runner.timing(Depth.SCREEN, uuid.uuid4().hex, conditions_now())
-        self._labels += self._checks.profiled(runner, self._candidate)
+        profile = self._checks.profiled(runner, self._candidate)
+        self._labels += profile.labels
+        self._own_share = profile.own_share
 
     def _check_output(self, reply: Mapping[str, Any], mode: str, key: int) -> None:
         """Judge the output of a timed call. Raises :class:`Failure`."""

@@ -207,7 +207,23 @@ def read_problem(
     path = find_problem(reference)
     source = _source(path)
     _parse(path, source)
-    source, values = _override(path, inlined(path, source), overrides or {})
+    return _problem(path, inlined(path, source), overrides, mode, dtype)
+
+
+def parse_problem(
+    name: str, source: str, overrides: Mapping[str, str] | None = None, mode: str | None = None, dtype: str | None = None
+) -> Problem:
+    """A problem from its text alone, which is not executed; no file is read. Raises what :func:`read_problem` does."""
+    path = Path(f"{name}.py")
+    _parse(path, source)
+    return _problem(path, source, overrides, mode, dtype)
+
+
+def _problem(
+    path: Path, source: str, overrides: Mapping[str, str] | None, mode: str | None, dtype: str | None
+) -> Problem:
+    """The problem of a text that was parsed, with its overrides applied."""
+    source, values = _override(path, source, overrides or {})
     tree = _parse(path, source)
     defined = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))} | set(_constants(tree))
     defined |= {

@@ -10,12 +10,13 @@
               └── candidate_task    the steps of a candidate
     attempt
     module
+    request
 
 A *trial* is one candidate in one sweep. It names its evaluation, which another sweep may have made, and has the
 candidate's figures against this sweep's baselines. A sweep of kind ``eval`` is one file judged by ``kgen eval``: a
 sweep of one candidate, stored like any other. A *task* is one kernel, or library call, of networks. An *attempt* is a
 problem without a sweep, with the reason. A *module* is one of a user's program, with the candidates that take the places of
-its parts. Wide columns come last in their tables, so that SQLite reads a listing without their overflow pages.
+its parts. A *request* is one that the service accepted. Wide columns come last in their tables, so that SQLite reads a listing without their overflow pages.
 ``docs/schema.md`` explains each column.
 """
 
@@ -341,3 +342,26 @@ class Module(Base):
     kgen: Mapped[str]
     created_at: Mapped[datetime]
     parts: Mapped[list[Any]]
+
+
+class Request(Base):
+    """An evaluation that the service was asked for: its place in the queue, then its answer.
+
+    ``digest`` names all that a verdict depends on. ``asked`` and ``answer`` are JSON objects of :mod:`kgen.serve`.
+    """
+
+    __tablename__ = "request"
+    __table_args__ = (Index(None, "state"), Index(None, "digest", "environment"))
+
+    owner: Mapped[str] = mapped_column(String(64), primary_key=True)
+    id: Mapped[str] = mapped_column(String(100), primary_key=True)
+    digest: Mapped[str] = mapped_column(String(64))
+    state: Mapped[str] = mapped_column(String(8))
+    priority: Mapped[int]
+    tries: Mapped[int]
+    holder: Mapped[str]
+    environment: Mapped[str | None] = mapped_column(String(16))
+    created_at: Mapped[datetime]
+    ended_at: Mapped[datetime | None]
+    answer: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    asked: Mapped[dict[str, Any]]

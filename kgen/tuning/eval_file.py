@@ -106,7 +106,15 @@ def run(request: EvalRequest, on_event: events.Listener) -> events.Judged:
             profile=request.profile,
         ) as evaluator,
     ):
-        return _Eval(request, database, evaluator, device, on_event, started).run()
+        return judge(request, database, evaluator, device, on_event, started)
+
+
+def judge(
+    request: EvalRequest, database: Database, evaluator: Evaluator, device: str, on_event: events.Listener, started: float
+) -> events.Judged:
+    """The same, with an evaluator of the request's problem, class and baselines that has started; ``started`` is on the
+    monotonic clock. The evaluator may judge other files at once: their last timings take turns."""
+    return _Eval(request, database, evaluator, device, on_event, started).run()
 
 
 @dataclass

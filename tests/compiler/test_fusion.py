@@ -545,3 +545,23 @@ def test_value_that_no_kernel_stores_or_computes_again_is_a_library_call(device_
     )))  # fmt: skip
     best, *_ = plans(found, tuple(templates(device_type).values()))
     assert best.kernels and {s.node for s in best.steps if isinstance(s, Library)} <= {"embedding"}
+
+
+# Networks
+
+NORM_BEHIND_SUM = "y = self.linear(x) + x\nreturn y, y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-6) * self.w"
+
+
+def test_a_contraction_leaves_its_last_maps_to_a_kernel_that_two_then_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fusion, "MANY_NODES", 1)
+    init = "self.linear, self.w = nn.Linear(20, 20), nn.Parameter(torch.ones(20))"
+    found = planned(NORM_BEHIND_SUM, init, of=tuple(templates("cpu").values()))
+    assert "contraction[linear, add] + inner_reduction[square, mean, add, rsqrt, mul, mul]" in names(found)
+
+
+def test_layers_whose_channels_grow_have_one_form() -> None:
+    forward = "a = torch.cat((x[:, :5], x * 2.0, x * 3.0), 1).relu()\nreturn torch.cat((a, x * 4.0, x * 5.0, x * 6.0, x * 7.0), 1).relu(), a"
+    found = graph(made(source(forward)))
+    layers = [(n.values[0], n.name) for n in found.nodes if n.op == "relu"]
+    assert len({found.form(layer, layer[1:]) for layer in layers}) == 1
+    assert len({found.structure(layer, layer[1:]) for layer in layers}) == 2

@@ -27,8 +27,9 @@ from sqlalchemy import insert
 from yaml import safe_load
 
 from kgen.browse.server import QUERIES
-from kgen.store import Database, attempts, models
+from kgen.store import Database, attempts, models, requests
 from kgen.store.attempts import Attempt
+from kgen.store.requests import StoredRequest
 from kgen.store.rows import from_problem
 from kgen.store.snapshot import snapshot
 
@@ -78,6 +79,7 @@ def served(reported: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     shutil.copy(reported, home.db)
     with Database.open(str(home.db)) as database:
         attempts.add(database, Attempt("a", "a.py", "0", None, {}, "fp32", "cpu", "refused", "the reason", 1.0, {}))
+        requests.add(database, [StoredRequest("", "first", "0", 0, {"candidate": ""})])
     with serving(home) as found:
         yield found
 

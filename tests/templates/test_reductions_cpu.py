@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from models import captured, made, module, source, way
@@ -90,6 +92,15 @@ def test_parts_of_channels_take_row_values_where_they_are_merged() -> None:
     """Running statistics of batch norm over images whose channels lie side by side; many columns, whose moments stay exact."""
     assert_first_plan_is_as_accurate(
         "return self.norm(x.permute(0, 3, 1, 2)).amax((2, 3))", "torch.randn(8, 60, 60, 20) + 3.0", "self.norm = nn.BatchNorm2d(20)", "train", "strip_reduction[")
+
+
+def test_row_values_that_only_the_merging_of_parts_takes_are_made_there_alone() -> None:
+    loaded = made(source("return self.norm(x.permute(0, 3, 1, 2)).amax((2, 3))", "torch.randn(8, 60, 60, 20)", "self.norm = nn.BatchNorm2d(20)"), "train")
+    of = Design(loaded.problem, captured(loaded), replace(cpu(), threads=2))
+    number = next(n for n, option in enumerate(of.options) if "strip_reduction[" in option.name)
+    points = [[n for n, p in enumerate(kernel) if p.get("parts", 1) > 1] or [0] for kernel in of.options[number].kernels]
+    text = of.candidate(Point(number, tuple(found[0] for found in points))).source
+    assert "found" in text and text.count("float norm_running_mean_strip[") == 1
 
 
 def test_sums_of_many_strided_columns_are_as_accurate_as_eager() -> None:

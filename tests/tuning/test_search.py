@@ -8,12 +8,17 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 
 from kgen import cli
+from kgen.devices.kinds import KINDS
 from kgen.errors import InputError
+from kgen.problems.problem import Problem
+from kgen.tuning.opening import SweepRequest
 from kgen.tuning.search import STRATEGIES, KernelSpace, Option, Point, Search, Strategy, chosen, distinct_kernels
+from kgen.tuning.sweep import _Sweep
 
 
 def kernel(name: str, *sizes: int) -> KernelSpace:
@@ -372,3 +377,11 @@ def test_no_more_points_are_on_their_way_than_allowed(name: str) -> None:
 @EVERY
 def test_one_point_ahead_is_what_the_strategy_asks_by_itself(name: str) -> None:
     assert asked(Search(STRATEGIES[name](OPTIONS), 1)) == asked(STRATEGIES[name](OPTIONS))
+
+
+@pytest.mark.parametrize(("budget", "strategy"), [(None, "exhaustive"), (3, "additive")])
+def test_a_sweep_that_asks_for_no_strategy_has_one(budget: int | None, strategy: str) -> None:
+    problem = Problem("made_up", "made_up.py", "")
+    design = SimpleNamespace(options=OPTIONS, hardware=SimpleNamespace(device_type="cpu"), promising=True)
+    sweep = _Sweep(SweepRequest(problem, budget=budget), None, SimpleNamespace(first=None), design, print, 0.0)  # type: ignore[arg-type]
+    assert (sweep.strategy, sweep.budget) == (strategy, budget or KINDS["cpu"].budget)

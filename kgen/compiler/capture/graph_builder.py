@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Operators that read rows of a table, by their names where a kernel does not take them.
 _LOOKUPS = frozenset(f"aten.{name}" for name in ("index_select.default", "index.Tensor", "gather.default", "embedding.default"))
+#: Operators that take elements of a dimension by their numbers, by their names where the dimension follows the batch.
+_PICKS = frozenset(("aten.select.int", "aten.unbind.int"))
 MOST_ELEMENTS = 16384  # elements of one constant; more would fill most of a rendered file
 
 
@@ -59,8 +61,12 @@ def _is_no_batch(graph: OpGraph) -> bool:
     """Whether a product has the chosen size elsewhere than in its rows, as ``a.t() @ b`` has the first size of ``a``.
 
     Results must not follow that size, either: ``x @ x.t()`` has a row for each of ``x``. Or whether a lookup reads rows of a table that
-    has it, as ``nodes[edges]`` does, at places whose number does not follow it.
+    has it, as ``nodes[edges]`` does, at places whose number does not follow it. Or whether each reader takes one element by its number.
     """
+    followed = {v.name for v in (*graph.inputs, *graph.nodes) if v.type and any(v.type.multiples)}
+    readers = [n for n in graph.nodes if not followed.isdisjoint(n.values)]
+    if readers and all(n.op in _PICKS for n in readers):
+        return True
     lookups = (n for n in graph.nodes if n.op in _LOOKUPS and n.type and not any(n.type.multiples))
     tables = (graph.known_type(n.values[0]) for n in lookups)
     if any(t and any(t.multiples[:1]) for t in tables):

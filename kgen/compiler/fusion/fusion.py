@@ -406,11 +406,34 @@ class _Cutter:
     def _cuts(self, run: list[Node]) -> Iterator[tuple[tuple[Node, ...], ...]]:
         """Ways to cut a run into kernels, each of which a template takes; the most fused first."""
         tried: set[tuple[bool, ...]] = set()
+        if len(self.graph.nodes) > MANY_NODES and len(run) - 1 > ALL_CUTS:
+            greedy = self._greedy(run)
+            merged = self._merged(_pieces(run, greedy))
+            if len(merged) <= sum(greedy):
+                yield merged
         for mask in self._masks(run):
             pieces = _pieces(run, mask)
             if mask not in tried and all(self._takes(piece) for piece in pieces) and not self._half_fused(pieces):
                 yield pieces
             tried.add(mask)
+
+    def _merged(self, pieces: Sequence[tuple[Node, ...]]) -> tuple[tuple[Node, ...], ...]:
+        """The pieces with two neighbours as one kernel where the piece in front of them leaves its last nodes to it.
+
+        ``[linear, add, square] [mean, rsqrt] [mul]`` becomes ``[linear, add] [square, mean, rsqrt, mul]``: a kernel less, and
+        the squares are not stored.
+        """
+        left, at = list(pieces), 0
+        while at + 2 < len(left):
+            first, second, third = left[at : at + 3]
+            for kept in range(len(first) - 1, 0, -1):
+                both = (*first[kept:], *second, *third)
+                if self._takes(both) and self._takes(first[:kept]):
+                    left[at : at + 3] = [first[:kept], both]
+                    break
+            else:
+                at += 1
+        return tuple(left)
 
     def _masks(self, run: list[Node]) -> Iterator[tuple[bool, ...]]:
         """Where a run may be cut, in the order of :meth:`_cuts`; of a long run, each takes long to find."""

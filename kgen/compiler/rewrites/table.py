@@ -19,8 +19,8 @@ REWRITES: dict[str, Rewrite] = {
     of.name: of
     for of in (
         Rewrite(cleanup.drop_identity, Stage.ALWAYS, shown=False),
-        Rewrite(constants.keep_tables, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.bags_to_sums, Stage.ALWAYS, shown=False),
+        Rewrite(constants.keep_tables, Stage.ALWAYS, shown=False),
         Rewrite(scatters.scatter_to_sum, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.fold_casts, Stage.ALWAYS),
         Rewrite(cleanup.matmul_to_linear, Stage.ALWAYS, shown=False),

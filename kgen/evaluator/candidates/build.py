@@ -135,13 +135,14 @@ class Builder:
     read and the text of included headers count too. (g++'s system headers belong to the versions.) A folder counts only
     with a record beside it, which is renamed into place after success. A lock file is held while a build is made or
     looked up, by the compiling process too. Without a ``server`` it only finds builds. ``lock`` is the device's lock; it is given on the CPU, where builds must not
-    run during timings. Threads that wait for another build when ``stop`` is set get :class:`EvaluatorError`."""
+    run during timings. Compilers do not see the folders ``hidden``. Threads that wait for another build when ``stop`` is set get :class:`EvaluatorError`."""
 
     def __init__(
         self, home: Path, device_type: str, arch: str, server: Server | None, *, limits: Limits = Limits(),
-        lock: DeviceLock | None = None, stop: threading.Event | None = None,
+        lock: DeviceLock | None = None, stop: threading.Event | None = None, hidden: Sequence[str] = (),
     ) -> None:
         self._server = server
+        self._hidden = hidden
         self._limits = limits
         self._lock = lock
         self._stop = stop or threading.Event()
@@ -244,15 +245,18 @@ class Builder:
         aside.replace(marker)
         return report
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self, extension: Extension) -> dict[str, Any]:
+        folder = self.directory / extension.name
+        folder.mkdir(exist_ok=True)  # a hidden folder shows only folders that exist
         return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
-                "cxx": self._cxx, "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
+                "cxx": self._cxx, "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS,
+                "hidden": self._hidden, "shown": [str(folder)]}
 
     def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str], bool]:
         """Run the compilers in a process that holds ``lock`` too. Returns success, or the reason, the headers, and whether
         a signal from outside ended that process."""
         seconds = self._limits.build_seconds
-        with self._server.spawn("build", self._options(), log) as child:
+        with self._server.spawn("build", self._options(extension), log) as child:
             try:
                 answer, _ = child.ask(asdict(extension), [lock], deadline=time.monotonic() + seconds)
             except ChannelTimeout:

@@ -20,6 +20,13 @@ class Level(NamedTuple):
     missing: str = ""
 
 
+class Profile(NamedTuple):
+    """A profile of a candidate: labels, and the share of its time in its own kernels, from 0 to 1, where that is known."""
+
+    labels: Sequence[str] = ()
+    own_share: float | None = None
+
+
 class Checks:
     """Own candidates: kgen rendered their text, so they may be wrong, but they do not cheat."""
 
@@ -48,9 +55,9 @@ class Checks:
         noise = runner.noise()
         return [noise] if noise else []
 
-    def profiled(self, runner: Runner, candidate: Candidate) -> list[str]:
-        """Labels from a profile of a candidate that was timed."""
-        return []
+    def profiled(self, runner: Runner, candidate: Candidate) -> Profile:
+        """The profile of a candidate that was timed; empty where none is asked for."""
+        return Profile()
 
     def baseline_screened(self, runner: Runner) -> None:
         """Called with each baseline after it was timed alone."""

@@ -547,6 +547,8 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         torch.cuda.set_per_process_memory_fraction(options.get("device_share", 1.0))
     if options["kind"] == "candidate":
         subject.missing = subject.confine(options)
+    elif options.get("sandboxed"):  # a baseline of a foreign problem
+        sandbox.confine(sandbox.foreign(options, address_space=None, file_bytes=FILE_BYTES))
     torch.set_num_threads(options["threads"])  # starts threads, which inherit the limits
     set_flags(options["accuracy"], options["flags"])
     if options["kind"] == "candidate" and not subject.cuda:

@@ -47,6 +47,7 @@ _NO_MEMORY = (torch.OutOfMemoryError, MemoryError)
 _SLICE_BYTES = 1 << 28  #: bytes of eager's peak; above it, float64 runs go by slices of the batch
 _RESIDENT_BYTES = 1 << 30  #: bytes of expected values on a GPU beside those of the problem's own inputs; others move to the host
 _CACHED_BYTES = 1 << 28  #: bytes of a GPU that torch keeps for later; more of them are freed after each answer
+_FILE_BYTES = 1 << 40  #: bytes of a file; arenas are files in memory
 _STATE = "state "  #: prefix of the names of buffers
 _COPY_BYTES = 64 << 20
 _SHORT_INPUT, _LONG_INPUT = 0.05, 2.0  # seconds of one input; above the first, few fresh ones are tried first; above the second, none
@@ -866,7 +867,11 @@ class _Desk:
 
 def main(channel: Channel, options: dict[str, Any]) -> None:
     """The oracle's process: answer requests until the parent closes the channel."""
-    sandbox.limit(None, 1 << 40)
+    sandbox.limit(None, _FILE_BYTES)
+    if options.get("sandboxed"):
+        if options["device"] != "cpu":
+            torch.ones(1, device=resolve_device(options["device"]))  # CUDA starts before limits are set
+        sandbox.confine(sandbox.foreign(options, address_space=None, file_bytes=_FILE_BYTES))
     for option, value in _KEEPS_FREED_MEMORY.items():
         sandbox.tune_allocations(option, value)
     torch.set_num_threads(options["threads"])

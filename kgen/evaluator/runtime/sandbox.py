@@ -5,6 +5,7 @@ that the parent can say so once.
 """
 
 import ctypes
+import glob
 import os
 import resource
 import shutil
@@ -17,7 +18,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -54,6 +55,28 @@ class Confinement:
     file_bytes: int
     folder_bytes: int | None
     processes: int
+
+
+def foreign(options: Mapping[str, Any], *, address_space: int | None, file_bytes: int) -> Confinement:
+    """The rights of a process that runs foreign code, from its options."""
+    return Confinement(
+        writable=[Path(folder) for folder in options["writable"]],
+        devices=[Path(path) for path in ("/dev/null", "/dev/zero", *glob.glob("/dev/nvidia*"))],
+        user=options["user"] if options["own_user"] else None,
+        mounts=options["mounts"],
+        address_space=address_space,
+        file_bytes=file_bytes,
+        folder_bytes=options["scratch_bytes"],
+        processes=options["processes"],
+    )
+
+
+def hide(folders: Iterable[str], shown: Iterable[str]) -> None:
+    """Cover folders in this mount namespace; of what is below them, only ``shown`` and Python's own files are seen. Raises
+    ``OSError`` where that is not allowed."""
+    wanted = [*map(Path, shown), *_needed()]
+    for folder in map(Path, folders):
+        _cover(folder.resolve(), [path for path in wanted if path.exists()])
 
 
 def confine(to: Confinement) -> list[str]:

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import traceback
 from contextlib import suppress
+from functools import partial
 from typing import Any, Callable, NoReturn, Sequence
 
 from kgen.evaluator.runtime import sandbox
@@ -96,6 +97,9 @@ def _keep(request: dict[str, Any], fds: list[int]) -> NoReturn:
             # CUDA does not start where /proc shows another PID namespace than the process's own.
             if os.getpid() == 1 and request["options"]["mounts"]:
                 missing += sandbox.apply({"/proc of its own": sandbox.own_proc})
+                if hidden := request["options"].get("hidden"):
+                    hide = partial(sandbox.hide, hidden, request["options"]["shown"])
+                    missing += sandbox.apply({"hiding kgen's folder": hide})
             _wait_for(lambda: _child(request, channel, log, status, missing), status, [channel, log])
     except BaseException:
         traceback.print_exc()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 from kgen.candidate import Candidate
-from kgen.evaluator.candidates.checks import Checks, Level
+from kgen.evaluator.candidates.checks import Checks, Level, Profile
 from kgen.evaluator.correctness.validate import Failure, WorkerClient, audit, raise_if_failed
 from kgen.evaluator.strict.processes import strangers
 from kgen.evaluator.strict.timing_anomalies import StrictRunner, Times, anomaly, measured_again, queue_alike
@@ -70,17 +70,18 @@ class Strict(Checks):
         self._raise_if_suspicious(runner, reason)
         return super().screened(runner, eager, generator)
 
-    def profiled(self, runner: Runner, candidate: Candidate) -> list[str]:
+    def profiled(self, runner: Runner, candidate: Candidate) -> Profile:
         """The share of time in own kernels, if it is asked for. A failure here is not the candidate's fault."""
         if not self.profiles:
-            return []
+            return Profile()
         runner.worker.enter(Phase.TIME, _PROFILE_SECONDS)
         try:
             found = runner.worker.ask("profile", key=secrets.randbits(48))
             raise_if_failed(found, Phase.TIME)
         except Failure as failure:
-            return [f"not profiled: {failure.reason}"]
-        return profile_labels(found, native=has_native_code(candidate.source), cuda=runner.cuda)
+            return Profile([f"not profiled: {failure.reason}"])
+        native = has_native_code(candidate.source)
+        return Profile(profile_labels(found, native=native, cuda=runner.cuda), own_share(found, native=native))
 
     def _raise_if_suspicious(self, runner: Runner, reason: str) -> None:
         """Raises :class:`Failure` when the subject changed what belongs to others, or has an anomaly of time."""
@@ -127,14 +128,22 @@ def has_native_code(source: str) -> bool:
     return _NATIVE.search(source) is not None
 
 
+def own_share(found: Mapping[str, Any], *, native: bool) -> float | None:
+    """The share of time in own kernels, from a worker's answer; ``None`` where it makes no sense."""
+    own, total = (found.get(name) for name in ("own_ns", "all_ns"))
+    if type(own) is not int or type(total) is not int or total <= 0 or own < 0:
+        return None
+    return min(own / total, 1.0) if native else 0.0
+
+
 def profile_labels(found: Mapping[str, Any], *, native: bool, cuda: bool) -> list[str]:
     """The share of time in own kernels, from a worker's answer, which may hold anything. On the CPU, Python's time
     counts as the kernels'."""
-    own, total = (found.get(name) for name in ("own_ns", "all_ns"))
-    if type(own) is not int or type(total) is not int or total <= 0 or own < 0:
+    share = own_share(found, native=native)
+    if share is None:
         return ["share of own kernels not known: the profiler sees no kernel here"]
-    if not native or own == 0:
+    if share == 0.0:
         return [NO_KERNEL]
-    percent = 100 * min(own / total, 1.0)
+    percent = 100 * share
     what = "own kernels" if cuda else "own kernels and Python"
     return [f"{what} {percent:.0f}% of the time" if percent >= 1 else f"{what} less than 1% of the time"]

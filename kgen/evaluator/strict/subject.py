@@ -5,7 +5,6 @@ other work of the same stream. Code that does not wait for its stream finds the 
 """
 
 import gc
-import glob
 import os
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping
@@ -68,15 +67,8 @@ class StrictSubject(worker.Subject):
 
     def confine(self, options: Mapping[str, Any]) -> list[str]:
         """Enter the sandbox. Returns its parts that the system does not allow."""
-        missing = options["missing_sandbox"] + sandbox.confine(sandbox.Confinement(
-            writable=[Path(folder) for folder in options["writable"]],
-            devices=[Path(path) for path in ("/dev/null", "/dev/zero", *glob.glob("/dev/nvidia*"))],
-            user=options["user"] if options["own_user"] else None,
-            mounts=options["mounts"],
-            address_space=None if self.cuda else options["host_bytes"],
-            file_bytes=worker.FILE_BYTES,
-            folder_bytes=options["scratch_bytes"],
-            processes=options["processes"],
+        missing = options["missing_sandbox"] + sandbox.confine(sandbox.foreign(
+            options, address_space=None if self.cuda else options["host_bytes"], file_bytes=worker.FILE_BYTES
         )) if options["sandboxed"] else []
         if self.clock is not None:
             if not self.clock.can_fence:

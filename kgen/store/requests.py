@@ -1,0 +1,146 @@
+"""The queue of the service: each request is one row, from its acceptance to its answer.
+
+    add ──> queued ── begin ──> running ── finish ──> done
+
+A row names the process that holds it. The next service adopts the rows of a dead process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Mapping, Sequence
+
+from sqlalchemy import Connection, insert, select, update
+
+from kgen.store import codec, holder, models, rows
+from kgen.store.database import Database
+from kgen.store.queries import chunks
+
+QUEUED, RUNNING, DONE = "queued", "running", "done"  #: the states of a request
+
+
+@dataclass(frozen=True)
+class StoredRequest:
+    """One accepted request. ``owner`` is the SHA-256 of the client's token; empty without tokens."""
+
+    owner: str
+    id: str
+    digest: str
+    priority: int
+    asked: Mapping[str, Any]
+    state: str = QUEUED
+    tries: int = 0
+    answer: Mapping[str, Any] | None = None
+    created_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+_FIELDS = tuple(StoredRequest.__dataclass_fields__)
+_COLUMNS = [getattr(models.Request, name) for name in _FIELDS]
+
+
+def add(database: Database, requests: Sequence[StoredRequest]) -> list[tuple[StoredRequest, bool]]:
+    """Keep requests of one owner in one transaction, held by this process. Returns the row of each one, and whether it is new:
+    of an id that the owner has used before, the older row stays."""
+    moment = rows.now()
+    with database.connections.write() as connection:
+        known = _find(connection, requests)
+        new = [replace(request, created_at=moment) for request in requests if request.id not in known]
+        if new:
+            connection.execute(insert(models.Request), [_row(request) for request in new])
+    added = {request.id: request for request in new}
+    return [(known.get(request.id) or added[request.id], request.id in added) for request in requests]
+
+
+def stored(database: Database, requests: Sequence[StoredRequest]) -> dict[str, StoredRequest]:
+    """The rows of one owner that have the ids of these requests, by id."""
+    with database.connections.read() as connection:
+        return _find(connection, requests)
+
+
+def find(database: Database, owner: str, id: str) -> StoredRequest | None:
+    """The request with this id of this owner; ``None`` where there is none."""
+    table = models.Request
+    with database.connections.read() as connection:
+        row = connection.execute(select(*_COLUMNS).where(table.owner == owner, table.id == id)).one_or_none()
+    return StoredRequest(**row._mapping) if row else None
+
+
+def begin(database: Database, owner: str, id: str) -> int | None:
+    """Mark a queued request of this process as running. Returns how often it has begun; ``None`` where it is not queued."""
+    table = models.Request
+    which = (table.owner == owner, table.id == id, table.state == QUEUED, table.holder == holder.this_process())
+    with database.connections.write() as connection:
+        begun = connection.execute(update(table).where(*which).values(state=RUNNING, tries=table.tries + 1))
+        if begun.rowcount != 1:
+            return None
+        return connection.execute(select(table.tries).where(*which[:2])).scalar_one()
+
+
+def finish(
+    database: Database, requests: Sequence[tuple[str, str]], answer: Mapping[str, Any], environment: str | None = None
+) -> list[tuple[str, str]]:
+    """Answer requests, by owner and id, in one transaction. Returns those that had no answer before: each gets one alone."""
+    table = models.Request
+    changes = {"state": DONE, "answer": _storable(answer), "environment": environment, "ended_at": rows.now()}
+    answered = []
+    with database.connections.write() as connection:
+        for owner, id in requests:
+            which = (table.owner == owner, table.id == id, table.state != DONE)
+            if connection.execute(update(table).where(*which).values(changes)).rowcount == 1:
+                answered.append((owner, id))
+    return answered
+
+
+def known(database: Database, digest: str, environment: str) -> StoredRequest | None:
+    """The latest answered request with this digest in this environment; ``None`` where there is none."""
+    table = models.Request
+    query = select(*_COLUMNS).where(table.digest == digest, table.environment == environment, table.state == DONE)
+    with database.connections.read() as connection:
+        row = connection.execute(query.order_by(table.ended_at.desc()).limit(1)).one_or_none()
+    return StoredRequest(**row._mapping) if row else None
+
+
+def adopt(database: Database) -> list[StoredRequest]:
+    """Take over the requests without an answer that ended processes held, in the order of their acceptance. All are queued."""
+    table, mine = models.Request, holder.this_process()
+    with database.connections.write() as connection:
+        query = select(table.holder).where(table.state != DONE).distinct()
+        holders = [one for one in connection.execute(query).scalars() if one == mine or not holder.is_alive(one)]
+        which = (table.state != DONE, table.holder.in_(holders))
+        connection.execute(update(table).where(*which).values(state=QUEUED, holder=mine))
+        query = select(*_COLUMNS).where(table.state == QUEUED, table.holder == mine)
+        found = connection.execute(query.order_by(table.created_at, table.id)).all()
+    return [StoredRequest(**row._mapping) for row in found]
+
+
+def _find(connection: Connection, requests: Sequence[StoredRequest]) -> dict[str, StoredRequest]:
+    table, found = models.Request, {}
+    for ids in chunks(request.id for request in requests):
+        query = select(*_COLUMNS).where(table.owner == requests[0].owner, table.id.in_(ids))
+        found |= {row.id: StoredRequest(**row._mapping) for row in connection.execute(query)}
+    return found
+
+
+def _row(request: StoredRequest) -> dict[str, Any]:
+    return {
+        "owner": request.owner,
+        "id": request.id,
+        "digest": request.digest,
+        "state": QUEUED,
+        "priority": request.priority,
+        "tries": 0,
+        "holder": holder.this_process(),
+        "created_at": request.created_at,
+        "asked": dict(request.asked),
+    }
+
+
+def _storable(value: Any) -> Any:
+    """``value`` with JSON values alone, and without what PostgreSQL cannot store."""
+    if isinstance(value, str):
+        return codec.printable(value)
+    if isinstance(value, Mapping):
+        return {codec.printable(str(key)): _storable(item) for key, item in value.items()}
+    return [_storable(item) for item in value] if isinstance(value, (list, tuple)) else codec.plain(value)
