@@ -75,6 +75,7 @@ NEVER = [
     *(("kgen.store", stage) for stage in ("kgen.compiler", "kgen.codegen", "kgen.templates", "kgen.tuning", "kgen.evaluator")),
     ("kgen.tuning", "kgen.cli"),
     ("kgen.tuning", "kgen.cluster"),
+    *((stage, "kgen.serve") for stage in ("kgen.tuning", "kgen.store", "kgen.views")),
     *((stage, above) for stage in ("kgen.tuning", "kgen.store", "kgen.views", "kgen.cli") for above in ("kgen.optimized", "kgen.api")),
     *(("kgen.cluster", stage) for stage in ("kgen.cli", "kgen.store", "kgen.views", "kgen.compiler", "kgen.codegen", "kgen.templates")),
     *(

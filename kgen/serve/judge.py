@@ -24,7 +24,8 @@ from kgen.store import Database, requests
 from kgen.store.requests import StoredRequest
 from kgen.tuning import eval_file
 
-TRIES = 2  #: of an evaluation whose processes fail, or with which the service ends
+TRIES = 2  #: of an evaluation whose processes fail
+SERVICES = 10  #: that may end while they judge a candidate; some are killed by people, and the candidate is not at fault
 _IN_A_ROW = 32  #: jobs of open evaluators that go before an older job of another
 _MOST_EVENTS = 200  #: of one job
 _MOST_WAIT = 300.0  #: s; that a refused client is told to wait
@@ -96,7 +97,7 @@ class Judge:
         keep_bytecode(paths.bytecode())
         adopted = requests.adopt(self._database)
         for request in adopted:
-            if request.tries >= TRIES:
+            if request.tries >= SERVICES:
                 self._answer([(request.owner, request.id)], answers.failed(f"the service ended {request.tries} times while it was judged"), None)
             else:
                 self._enqueue(request, from_json(request.asked))
@@ -238,10 +239,10 @@ class Judge:
         for environment in tuple(self._environments):
             if (known := self._known(job.digest, environment)) is not None:
                 return known, environment
-        begun = [requests.begin(self._database, *key) for key in tuple(job.keys)]
-        left = TRIES - max((tries - 1 for tries in begun if tries is not None), default=0)
+        for key in tuple(job.keys):
+            requests.begin(self._database, *key)
         answer = answers.failed("it was not judged")
-        for attempt in range(max(1, left)):
+        for attempt in range(TRIES):
             if attempt:
                 self.metrics.add("kgen_retries_total")
             try:

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Sequence
 from sqlalchemy import ColumnElement, Connection, CursorResult, Delete, Update, delete, exists, select, update
 
 from kgen.protocol import Status
-from kgen.store import attempts, models, modules, queries
+from kgen.store import attempts, models, modules, queries, requests
 from kgen.store.database import Database
 from kgen.store.results import SweepRow
 from kgen.store.selection import Selection
@@ -67,6 +67,8 @@ def prune(
             (work.drop_failed if failed else work.drop_sweeps)(connection, [row.id for row in dropped])
             work.drop_attempts(connection, attempts.conditions(name, among))
             work.drop_modules(connection, modules.conditions(name, among))
+            if not failed:
+                work.drop_requests(connection, requests.conditions(name, among))
             work.drop_unused(connection)
             if not really:
                 raise _Undone
@@ -123,6 +125,10 @@ class _Work:
     def drop_modules(self, connection: Connection, which: Sequence[ColumnElement[bool]]) -> None:
         """Modules of users' programs, which are searched again."""
         self._run(connection, models.Module, delete(models.Module).where(*which))
+
+    def drop_requests(self, connection: Connection, which: Sequence[ColumnElement[bool]]) -> None:
+        """Requests to the service that have their answer: they are judged again where they come again."""
+        self._run(connection, models.Request, delete(models.Request).where(*which))
 
     def drop_unused(self, connection: Connection) -> None:
         """Drop evaluations without a trial, tasks without a sweep, then candidates, problems and environments that no row names."""

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Mapping, Sequence
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, false, insert, select, update
 
 from kgen.store import codec, holder, models, rows
 from kgen.store.database import Database
 from kgen.store.queries import chunks
+from kgen.store.selection import Selection
 
 QUEUED, RUNNING, DONE = "queued", "running", "done"  #: the states of a request
 
@@ -113,6 +114,21 @@ def adopt(database: Database) -> list[StoredRequest]:
         query = select(*_COLUMNS).where(table.state == QUEUED, table.holder == mine)
         found = connection.execute(query.order_by(table.created_at, table.id)).all()
     return [StoredRequest(**row._mapping) for row in found]
+
+
+def conditions(name: str | None, among: Selection) -> list[ColumnElement[bool]]:
+    """The conditions on answered requests about problems with this name. A selection by device or status selects none."""
+    table = models.Request
+    found: list[ColumnElement[bool]] = [table.state == DONE]
+    if among.device is not None or among.status is not None:
+        found.append(false())
+    if name is not None:
+        found.append(table.asked["problem"]["name"].as_string() == name)
+    if among.since is not None:
+        found.append(table.created_at >= among.since)
+    if among.before is not None:
+        found.append(table.created_at < among.before)
+    return found
 
 
 def _find(connection: Connection, requests: Sequence[StoredRequest]) -> dict[str, StoredRequest]:

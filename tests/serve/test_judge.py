@@ -185,11 +185,11 @@ def test_verdict_serves_a_later_request_in_the_same_environment(database: Databa
     assert bench.judged == ["psame"]
 
 
-def test_next_service_goes_on_and_refuses_what_ended_two(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_service_goes_on_and_refuses_what_ended_too_many(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     added = requests.add(database, [request(id)[0] for id in ("waited", "ran", "poison")])
     assert [new for _, new in added] == [True] * 3
     assert requests.begin(database, "", "ran") == 1
-    for number in (1, 2):
+    for number in range(1, module.SERVICES + 1):
         assert requests.begin(database, "", "poison") == number
         requests.adopt(database)
     bench = Bench()

@@ -11,8 +11,9 @@ from sqlalchemy import func, select
 from kgen.candidate import Rejection
 from kgen.errors import NotFoundError
 from kgen.protocol import Accuracy, Status
-from kgen.store import Database, holder, models, queries
+from kgen.store import Database, holder, models, queries, requests
 from kgen.store.pruning import Pruned, prune
+from kgen.store.requests import StoredRequest
 from kgen.store.selection import EVERY, Selection
 
 
@@ -39,6 +40,17 @@ def full(filled: Filled) -> Filled:
     filled.judge(candidate("wrong"), Status.WRONG_VALUES)
     filled.database.add_rejections(filled.sweep, [Rejection("a plan", {}, "threads", "too many")])
     return filled
+
+
+def test_request_without_an_answer_stays(full: Filled) -> None:
+    ids = ("done", "waits", "other")
+    every = [StoredRequest("", id, "0", 0, {"problem": {"name": id}}) for id in ids]
+    requests.add(full.database, every)
+    requests.finish(full.database, [("", "done"), ("", "other")], {"status": "ok"})
+    assert prune(full.database, name="done", among=EVERY, really=True).rows["request"] == 1
+    assert requests.stored(full.database, every).keys() == {"waits", "other"}
+    prune(full.database, among=EVERY, really=True)
+    assert requests.stored(full.database, every).keys() == {"waits"}
 
 
 def test_dropping_all_leaves_nothing(full: Filled) -> None:
