@@ -21,7 +21,7 @@ from kgen.tuning.tasks.parts import Catalogue, Part
 from kgen.tuning.tasks.task import TaskMaker
 
 FEW_KERNELS = 12  #: of the plan that is predicted best; a problem with no more is tuned as whole files
-_LIKELY = 1.6  #: times the least predicted time; options of no more are tuned, as in :mod:`kgen.tuning.search.additive`
+_LIKELY = 2.0  #: times the least predicted time; options of no more are tuned
 _MOST_OPTIONS = 8  #: options that are tuned
 _LIBRARY_WINS = 1.03  #: times the library's time; a slower kernel is left to it in a further option
 _ERRS_MORE = 1.2  #: times the library's error; a kernel that errs more is left to it in another one
@@ -30,23 +30,28 @@ _SLOWER, _COARSER = "our kernels of it are slower here", "our kernels of it err 
 
 def is_network(design: Design) -> bool:
     """Whether the plan that is predicted best has so many kernels that whole files are too few tries for them."""
-    numbers = _own(design)
-    return bool(numbers) and len(design.choices[numbers[0]].kernels) > FEW_KERNELS
+    best = _best(design)
+    return best is not None and len(design.choices[best].kernels) > FEW_KERNELS
 
 
 def catalogue(design: Design, environment: Environment) -> Catalogue:
     """The tasks of a design's likely options, and those of the control. The design must have a plan with kernels."""
-    maker = TaskMaker(design.hardware, design.accuracy, environment)
-    numbers = _own(design)
-    least = design.options[numbers[0]].predicted_ms
-    likely = [n for n in numbers if design.options[n].predicted_ms <= _LIKELY * least][:_MOST_OPTIONS]
+    maker, best = TaskMaker(design.hardware, design.accuracy, environment), _best(design)
+    assert best is not None, "a design whose tasks are asked for has a plan with kernels"
+    least = design.options[best].predicted_ms
+    likely = [n for n in _own(design) if design.options[n].predicted_ms <= _LIKELY * least][:_MOST_OPTIONS]
     own = frozenset(name for choice in design.choices for _, plan in choice.plans for kernel in plan.kernels for name in kernel.nodes)
-    return Catalogue({n: tuple(_parts(design, n, maker, own)) for n in (*likely, design.control.option)}, numbers[0])
+    return Catalogue({n: tuple(_parts(design, n, maker, own)) for n in dict.fromkeys((best, *likely, design.control.option))}, best)
+
+
+def _best(design: Design) -> int | None:
+    """The option with kernels that is predicted to be fastest."""
+    return min(_own(design), key=lambda n: design.options[n].predicted_ms, default=None)
 
 
 def _own(design: Design) -> list[int]:
-    """The numbers of the options with kernels, the one that is predicted fastest first."""
-    return sorted((n for n, option in enumerate(design.options) if option.kernels), key=lambda n: design.options[n].predicted_ms)
+    """The numbers of the options with kernels in their order: those whose main steps an earlier one has come last."""
+    return [n for n, option in enumerate(design.options) if option.kernels]
 
 
 def _parts(design: Design, number: int, maker: TaskMaker, own: frozenset[str]) -> Iterator[Part]:

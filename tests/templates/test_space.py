@@ -352,3 +352,13 @@ def test_a_thread_goes_backwards_over_its_own_columns() -> None:
 def test_results_that_the_cache_cannot_hold_are_written_past_it(rows: int, streamed: bool) -> None:
     found = design(made(source("return torch.softmax(x, 1)", f"torch.empty({rows}, 32768)")), for_arch("sm_90"))
     assert ("stream_vector<4>(softmax_out" in found.candidate(Point(0, (0,))).source) == streamed
+
+
+def test_conditions_that_follow_the_row_are_found_for_each_row_of_a_block() -> None:
+    """A stack of three parts: which of them a row lies in follows from its number."""
+    init = "self.conv = nn.ConvTranspose2d(64, 8, 3, stride=2, padding=1, output_padding=1)"
+    of = design(made(source("return (self.conv(x) * 0.5).mean((2, 3))", "torch.empty(16, 64, 128, 128)", init)), for_arch("sm_90"))
+    points = [[next((p for p, params in enumerate(kernel) if params.get("rows") == 2), 0) for kernel in option.kernels] for option in of.options[:4]]
+    texts = [of.candidate(Point(number, tuple(found))).source for number, found in enumerate(points)]
+    assert any("within[r] = row % 3 < 2;" in text for text in texts)
+    assert not any("    const bool within = row % 3" in text for text in texts)

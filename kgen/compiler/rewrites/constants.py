@@ -66,7 +66,7 @@ def _is_worth(graph: OpGraph, known: dict[str, bool], name: str) -> bool:
     """
     users = [user for user in graph.users(name) if user.name not in known]
     node = graph.node(name)
-    if not users or is_view(node) and node.values[0] not in known or _is_returned(graph, name):
+    if not users or is_view(node) and node.values[0] not in known or is_returned(graph, name):
         return False
     if known[name]:
         return _has_indices(graph, known, name)
@@ -85,9 +85,9 @@ def _is_made_on_the_way(graph: OpGraph, name: str) -> bool:
     return OPS[node.op].kind in (Kind.CONSTANT, Kind.VIEW, Kind.POINTWISE) and all(_is_made_on_the_way(graph, v) for v in node.values)
 
 
-def _is_returned(graph: OpGraph, name: str) -> bool:
+def is_returned(graph: OpGraph, name: str) -> bool:
     """Whether forward returns the value or a view of it: what a caller writes into it would stay."""
-    return name in graph.returns or any(is_view(user) and _is_returned(graph, user.name) for user in graph.users(name))
+    return name in graph.returns or any(is_view(user) and is_returned(graph, user.name) for user in graph.users(name))
 
 
 def _folded(node: Node, anchor: str, names: dict[str, str]) -> FoldedWeight:

@@ -14,6 +14,7 @@ from kgen.compiler.graph.library_call import LibraryCall, Value, with_operands, 
 from kgen.compiler.operators.facts import is_view
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
+from kgen.compiler.rewrites.constants import is_returned
 
 LEAST_KEPT = 1 << 12  # elements; fewer are made on the way by each kernel that reads them, in registers
 
@@ -27,7 +28,7 @@ def prepare_weights(graph: OpGraph) -> OpGraph:
     for node_name in [n.name for n in graph.nodes if n.name in made and not is_view(n)]:
         node = graph.node(node_name)  # as it reads now: an operand may have been kept before it
         users = _readers(graph, node.name, made)
-        if users and not _returned(graph, node.name) and _is_worth_it(graph, node, users, made):
+        if users and not is_returned(graph, node.name) and _is_worth_it(graph, node, users, made):
             name = graph.fresh(f"{node.name}_kept")
             graph = graph.with_folded(_folded(graph, node, name, made)).without(node.name, name)
     return graph.pruned()
@@ -56,11 +57,6 @@ def _readers(graph: OpGraph, name: str, made: dict[str, bool]) -> list[Node]:
         elif is_view(user):
             found += _readers(graph, user.name, made)
     return found
-
-
-def _returned(graph: OpGraph, name: str) -> bool:
-    """Whether forward returns the value, or a view of it: each call has a result of its own."""
-    return name in graph.returns or any(is_view(user) and _returned(graph, user.name) for user in graph.users(name))
 
 
 def _is_worth_it(graph: OpGraph, node: Node, users: list[Node], made: dict[str, bool]) -> bool:
