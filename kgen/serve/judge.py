@@ -78,6 +78,7 @@ class Judge:
         self._limit = limit
         self._notice = notice
         self._changed = threading.Condition()
+        self._adding = threading.Lock()  # a thread that waits for SQLite's own lock sleeps far longer than a write takes
         self._jobs: dict[str, _Job] = {}  # by digest
         self._of: dict[Key, _Job] = {}
         self._reserved = 0  # places of requests that are being accepted
@@ -121,7 +122,8 @@ class Judge:
         new = len(every) - len(known)
         self._reserve(new)
         try:
-            stored = requests.add(self._database, every)
+            with self._adding:
+                stored = requests.add(self._database, every)
             for (request, is_new), (_, asked) in zip(stored, wanted, strict=True):
                 if is_new:
                     self._enqueue(request, asked)

@@ -51,6 +51,13 @@ found = [name for name in ("kgen.db", "candidates") if os.path.exists(os.path.jo
 print("sees", found, sorted(name for name in os.environ if name.startswith("KGEN_T")))
 raise SystemExit
 """
+#: Has the compiler read the database of all clients.
+INCLUDES = """from torch.utils.cpp_extension import load_inline
+
+NAME = "includes"
+CPP_SOURCE = '#include "{home}/kgen.db"'
+load_inline(name=NAME, cpp_sources=CPP_SOURCE, is_python_module=False, no_implicit_headers=True)
+"""
 #: Its own code looks for a network and for kgen's folder.
 FOREIGN = PROBLEM.replace("    return [torch", """    import os
     import socket
@@ -150,6 +157,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
             "wrong": served.send("wrong"),
             "again": served.send("again", RIGHT, token=THEIRS),
             "spy": served.send("spy", SPY.format(home=runs)),
+            "includes": served.send("includes", INCLUDES.format(home=runs)),
             "foreign": served.send("foreign", problem_text=FOREIGN.replace("{home!r}", repr(runs))),
         }
         for id in sent:
@@ -186,6 +194,12 @@ def test_equal_candidates_are_judged_once(filled: Filled) -> None:
 
 def test_candidate_sees_neither_the_folder_of_all_nor_tokens(filled: Filled) -> None:
     assert "sees [] []" in filled.served.ask("GET", "/evaluations/spy/log").text
+
+
+def test_compiler_does_not_see_the_folder_of_all(filled: Filled) -> None:
+    found = filled.served.judged("includes")
+    assert (found["status"], found["compiled"], found["right"]) == ("build_error", False, False)
+    assert found["reason"].endswith("kgen.db: No such file or directory")
 
 
 def test_foreign_problem_runs_without_network_and_without_the_folder_of_all(filled: Filled) -> None:

@@ -245,18 +245,21 @@ class Builder:
         aside.replace(marker)
         return report
 
-    def _options(self, extension: Extension) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
+        return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
+                "cxx": self._cxx, "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
+
+    def _hiding(self, extension: Extension) -> dict[str, Any]:
+        """Options by which the compilers see nothing of the hidden folders but the extension's own one."""
         folder = self.directory / extension.name
         folder.mkdir(exist_ok=True)  # a hidden folder shows only folders that exist
-        return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
-                "cxx": self._cxx, "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS,
-                "hidden": self._hidden, "shown": [str(folder)]}
+        return {"hidden": self._hidden, "shown": [str(folder)]}
 
     def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str], bool]:
         """Run the compilers in a process that holds ``lock`` too. Returns success, or the reason, the headers, and whether
         a signal from outside ended that process."""
         seconds = self._limits.build_seconds
-        with self._server.spawn("build", self._options(extension), log) as child:
+        with self._server.spawn("build", self._options() | self._hiding(extension), log) as child:
             try:
                 answer, _ = child.ask(asdict(extension), [lock], deadline=time.monotonic() + seconds)
             except ChannelTimeout:
