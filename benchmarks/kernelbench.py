@@ -160,7 +160,8 @@ def suite(files: list[Path], options: argparse.Namespace, commit: str, seconds: 
 @contextlib.contextmanager
 def running(words: list[str], home: str, errors: int | None = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
     """The command kgen with its own folder and database, and where its errors go; it is interrupted where the block ends before it does."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KGEN_HOME": home}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "KGEN_HOME": home}
     environment.pop("KGEN_DB", None)
     environment |= {"PYTHONPYCACHEPREFIX": str(BYTECODE), "PYTHONDONTWRITEBYTECODE": ""}
     process = subprocess.Popen(
