@@ -11,7 +11,7 @@ from kgen.errors import NotFoundError
 from kgen.protocol import Accuracy, Environment
 from kgen.store import Database, queries, tasks
 from kgen.store.results import BestRow, Failures, ProblemRow, Rejections, SweepRow, Trial
-from kgen.store.scores import without_winner
+from kgen.store.scores import why_no_winner
 from kgen.store.selection import Selection
 from kgen.store.tasks import StepRow
 
@@ -68,7 +68,7 @@ class Section:
     @property
     def why_none(self) -> str:
         """The verdict of the latest sweep where no kernel of its own was right."""
-        verdict, reason = without_winner(self.sweeps[0], self.failures, kernel_right=False)
+        verdict, reason = why_no_winner(self.sweeps[0], self.failures, kernel_right=False)
         return f"{verdict}: {reason}"
 
     def ms(self, trial: Trial) -> float | None:

@@ -25,7 +25,7 @@ from kgen.store import attempts, models, queries, rows
 from kgen.store.attempts import StoredAttempt
 from kgen.store.database import Database
 from kgen.store.queries import chunks
-from kgen.store.results import BestRow, Failures, ProblemRow, SweepRow, Trial
+from kgen.store.results import BestRow, Failures, ProblemRow, SweepDetail, SweepRow, Trial
 from kgen.store.selection import EVERY, Selection, state
 
 #: The thresholds of ``fast_p`` that KernelBench's tables have.
@@ -33,6 +33,7 @@ THRESHOLDS = (0.0, 1.0, 1.5, 2.0)
 
 #: Resamples for the interval of the speedup over eager: its ends are shown with three digits.
 _RESAMPLES = 500
+_SLOW_CONTROL = 0.95  #: of eager's speed; screened times of equal work differ by less
 
 
 class Verdict(StrEnum):
@@ -42,7 +43,7 @@ class Verdict(StrEnum):
     FASTER = "faster"
     #: The interval holds 1.
     SAME = "same"
-    #: The speedup's whole interval lies below 1.
+    #: The speedup's whole interval lies below 1; or no kernel was right, and the control is slower than eager.
     SLOWER = "slower"
     #: kgen has no kernel for it.
     NOTHING_TO_TRY = "nothing to try"
@@ -271,7 +272,7 @@ def _unproven(
     if best and controls:
         control = min(controls, key=lambda trial: trial.median_ms or math.inf)
         kernel_right = any(not trial.control for trial in right.get(control.sweep, ()))
-        return _control(database, subject, best, control, *_without_winner(database, control.sweep, kernel_right))
+        return _control(database, subject, best, control, *_without_winner(database, control.sweep, kernel_right, control))
     if attempt and not any(sweep.started_at > attempt.created_at for sweep in sweeps):
         verdict = Verdict(attempt.outcome)
         return Score(subject.title, verdict, accuracy=attempt.accuracy, reason=attempt.reason)
@@ -292,13 +293,24 @@ def _unproven(
     return Score(subject.title, verdict, accuracy=accuracy, reason=reason, sweep=latest.id)
 
 
-def _without_winner(database: Database, sweep: str, kernel_right: bool) -> tuple[Verdict, str]:
-    found = queries.sweep(database, sweep, leaders=1)
-    return without_winner(found.row, found.failures, kernel_right=kernel_right)
+def _without_winner(database: Database, sweep: str, kernel_right: bool, control: Trial | None = None) -> tuple[Verdict, str]:
+    return without_winner(queries.sweep(database, sweep, leaders=1), kernel_right=kernel_right, control=control)
 
 
-def without_winner(row: SweepRow, failures: Sequence[Failures], *, kernel_right: bool) -> tuple[Verdict, str]:
-    """The verdict on a sweep that timed no kernel of its own in finals, with the reason. ``kernel_right``: one was right."""
+def without_winner(detail: SweepDetail, *, kernel_right: bool, control: Trial | None = None) -> tuple[Verdict, str]:
+    """The verdict on a sweep that timed no kernel of its own in finals, with the reason.
+
+    ``kernel_right`` says that one was right. A ``control`` that is slower than eager makes the problem slower.
+    """
+    verdict, reason = why_no_winner(detail.row, detail.failures, kernel_right)
+    ms, eager = control and control.median_ms, detail.screened_baselines.get("eager")
+    if kernel_right or not ms or not eager or eager / ms >= _SLOW_CONTROL:
+        return verdict, reason
+    return Verdict.SLOWER, f"the control, PyTorch's own operators, takes {ms:.3g} ms where eager takes {eager:.3g}; {reason}"
+
+
+def why_no_winner(row: SweepRow, failures: Sequence[Failures], kernel_right: bool) -> tuple[Verdict, str]:
+    """The same without a look at the control."""
     if kernel_right:
         return Verdict.NOT_JUDGED, "the time was up before the finals; give it a longer --time"
     if failures:
@@ -314,11 +326,15 @@ def _control(
     database: Database, subject: _Subject, best: BestRow, control: Trial, verdict: Verdict, reason: str
 ) -> Score:
     """The score of a problem of which only PyTorch's own operators were right, or timed in finals."""
+    baselines = queries.baselines(database, [control.sweep]).get(control.sweep, {})
+    slower, ms = verdict is Verdict.SLOWER, control.median_ms or math.inf
     return Score(
         problem=subject.title,
         verdict=verdict,
         ms=control.median_ms,
-        baselines=queries.baselines(database, [control.sweep]).get(control.sweep, {}),
+        speedup=_exactly(min(baselines.values()) / ms) if slower else None,
+        over_eager=_exactly(baselines["eager"] / ms) if slower else None,
+        baselines=baselines,
         error_ratio=control.error_ratio,
         accuracy=str(best.accuracy),
         plan=control.plan,
@@ -326,6 +342,11 @@ def _control(
         reason=reason,
         sweep=control.sweep,
     )
+
+
+def _exactly(speedup: float) -> Interval:
+    """A speedup of screening, which has no interval."""
+    return Interval(speedup, speedup, speedup)
 
 
 def _swept(connection: Connection, bests: Sequence[BestRow], among: Selection) -> dict[str, list[_Swept]]:

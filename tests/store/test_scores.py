@@ -91,6 +91,18 @@ def test_control_of_a_problem_without_kernels_has_nothing_beside_it_to_try(datab
     assert "`kgen plan` says why" in (score.reason or "")
 
 
+@pytest.mark.parametrize(("ms", "verdict"), [(5.0, "slower"), (2.55, "nothing to try")])
+def test_control_that_is_slower_than_eager_makes_its_problem_slower(database: Database, ms: float, verdict: str) -> None:
+    filled = Filled(database, combinations=1)
+    database.add_timings(filled.sweep, filled.environment.id, Accuracy.FP32, [timing("eager", (2.5,))])
+    filled.judge(CONTROL, speedup=2.5 / ms, ms=ms)
+    end(filled)
+    score = only(database)
+    assert (score.verdict, score.ms) == (verdict, ms)
+    assert score.speedup == (Interval(0.5, 0.5, 0.5) if verdict == "slower" else None)
+    assert ("takes 5 ms where eager takes 2.5" in (score.reason or "")) == (verdict == "slower")
+
+
 def test_control_that_was_faster_in_screening_is_no_speedup_of_a_slower_kernel(filled: Filled) -> None:
     filled.judge(CONTROL, speedup=1.3)
     filled.finish(OWN, 0.7, 0.8, 0.9)
