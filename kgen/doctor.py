@@ -50,6 +50,7 @@ EXTRAS = (
     Extra("optuna", "optuna", "for `kgen sweep --strategy tpe`"),
     Extra("browse", "datasette", "for `kgen browse`"),
     Extra("ray", "ray", "for `kgen sweep --cluster`"),
+    Extra("serve", "starlette", "for `kgen serve`"),
     Extra("postgresql", "psycopg", "for databases on a PostgreSQL server"),
 )
 

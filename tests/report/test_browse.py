@@ -23,11 +23,13 @@ import pytest
 from histories import History, fill
 from running import Home, end
 from samples import problem
-from sqlalchemy import insert
+from sqlalchemy import insert, select
 from yaml import safe_load
 
 from kgen.browse.server import QUERIES
-from kgen.store import Database, attempts, models, requests
+from kgen.kernel_task import Measured, Operand, TaskKey, Variant
+from kgen.protocol import Status
+from kgen.store import Database, attempts, models, modules, queries, requests, tasks
 from kgen.store.attempts import Attempt
 from kgen.store.requests import StoredRequest
 from kgen.store.rows import from_problem
@@ -71,6 +73,19 @@ def serving(home: Home, *options: str) -> Iterator[Served]:
         process.communicate()
 
 
+def add_task(database: Database) -> None:
+    """A task of the latest sweep, with a result, and a candidate of one step."""
+    key = TaskKey("p" * 64, False, "3", (Operand.dense("input", (8, 4), "float32"),), "fp32", "cpu", "a cpu", "avx2", "g++ 12", 2)
+    sweep = queries.sweeps(database)[0]
+    tasks.add_tasks(database, sweep.id, [tasks.NewTask(key, "pointwise[relu]", 0.25, 3)])
+    with database.connections.read() as connection:
+        place = connection.execute(select(models.Environment.id)).scalars().first()
+        candidate = connection.execute(select(models.Candidate.id)).scalars().first()
+    measured = Measured(Variant.of("pointwise", {"block": 256}), "t" * 64, Status.OK, "", 1.5, 0.5, 1e-7, 2e-7)
+    found = tasks.add_result(database, key.id, str(place), measured)
+    tasks.add_steps(database, str(candidate), [tasks.Step("k0", key.id, found.id)])
+
+
 @pytest.fixture(scope="module")
 def served(reported: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server over a copy of a filled database, in a folder whose name means something in a URL."""
@@ -80,6 +95,8 @@ def served(reported: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with Database.open(str(home.db)) as database:
         attempts.add(database, Attempt("a", "a.py", "0", None, {}, "fp32", "cpu", "refused", "the reason", 1.0, {}))
         requests.add(database, [StoredRequest("", "first", "0", 0, {"candidate": ""})])
+        modules.keep(database, modules.StoredModule("f" * 64, "Block", 1.0, ()))
+        add_task(database)
     with serving(home) as found:
         yield found
 

@@ -98,6 +98,7 @@ UNSEEN = {
     "pooled_transposed_convolution": ("return F.max_pool2d(F.leaky_relu(self.conv(x)), 2).mean((2, 3))", "self.conv = nn.ConvTranspose2d(16, 24, 3, stride=2)", "torch.randn(4, 16, 17, 17)", "eval"),
     "scattered_convolution_channels": ("return self.conv(x).sum(1)", "self.conv = nn.ConvTranspose1d(16, 24, 3, stride=3)", "torch.randn(4, 16, 170)", "eval"),
     "scattered_convolution_moments": ("y = self.conv(x)\nreturn y, y.var(2)", "self.conv = nn.ConvTranspose1d(16, 24, 3, stride=3)", "torch.randn(4, 16, 170)", "eval"),
+    "scatters": ("at = (x[:, 0] * 3.0).long() % 8\nreturn self.z.index_add(0, at, x), self.z.index_reduce(0, at, x, 'amax'), self.z.index_reduce(0, at, x, 'prod')", "self.register_buffer('z', torch.randn(8, 96))", "torch.randn(640, 96)", "eval"),
     "parts": ("a = F.pad(x, (4, 1), value=1.5)\nreturn torch.cat([a[:, :8], x.exp(), x.flip(1)], dim=1) * 2.0, x > 0.0, torch.roll(x, 3, 1) + 1.0", "", "torch.randn(64, 1024)", "eval"),
     "gathers": ("at = (x[:, :8] * 3.0).long()\nreturn self.table(at) * 2.0, x.gather(1, at.clamp(0, 99)), x.max(1)", "self.table = nn.Embedding(512, 256)", "torch.randn(64, 1024)", "eval"),
     "conversions": ("return (x.int() + 1).bool(), x.to(torch.uint8), x.long() * 3, (x != x).float().sum(1), torch.triu(x).int()", "", "torch.randn(1024, 1024)", "eval"),

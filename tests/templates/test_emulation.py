@@ -176,7 +176,8 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "extremes and products at places": (
         ("a = (x[:, 0].abs() * 3).long() % 6\nb = self.z.index_reduce(0, a, x, 'amin')\nreturn torch.cat([self.z.index_reduce(0, a, x, 'amax'), b, self.z.index_reduce(0, a, x, 'prod')])",
          "self.register_buffer('z', torch.randn(6, 36))", "torch.randn(70, 36)", "x"), r"scattering\[[^]]*\] \+ pointwise", [{"vec": 4}]),
-    "sums along the rows that they are of": (("return x.sum(1, keepdim=True).expand(70, 36) * 2.0", "", "torch.randn(70, 36)", "x"), "inner_reduction", [{"row_per": "warp"}]),
+    "sums along the rows that they are of": (("y = x.sum(1, keepdim=True)\nreturn torch.cat([x - y, y.expand(70, 36) * 2.0], 1)", "", "torch.randn(70, 36)", "x"),
+                                             r"inner_reduction\[sum, sub, mul\] \+ pointwise", [{"row_per": "warp"}]),
 }  # fmt: skip
 
 

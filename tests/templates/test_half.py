@@ -27,9 +27,11 @@ d = image.sum(1) / 3
 e = z.permute(0, 2, 1).relu() * 2
 f = F.max_pool2d(image, 3, 2, 1)
 g = x.cumsum(1)
+j = z.permute(0, 2, 1).reshape(3, -1).relu()
+k = y.index_copy(0, (y[:2, 0] * 0).long() + torch.arange(2), y[:2] * 2)
 i = F.avg_pool2d(image.permute(0, 3, 1, 2), 3, 2, 1)
 h = (x.float() * 1e5).to(x.dtype), (x * 1e-7), x.argmax(1), (x > 0.5).long()
-return a, b, c, d, e, f, g, h, i
+return a, b, c, d, e, f, g, h, i, j, k
 """
 INIT = """
 self.scale = nn.Parameter(torch.randn(50))

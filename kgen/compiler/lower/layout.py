@@ -104,7 +104,7 @@ class Layout:
         largest = max((self.graph.type(t).numel for t in (*(s.text for s in loads), *(o.tensor for o in self.outputs))), default=0)
         beside = sum(self.graph.type(t).numel for t in {s.text for s in loads if s.mask})  # parts of a concatenation
         largest = max(largest, beside) if loads else MOST_MADE  # numbers that are made of indices alone
-        if not self.builder.contraction and elements > MOST_VISITS * largest:
+        if not (self.builder.contraction or self.builder.scatters) and elements > MOST_VISITS * largest:
             again = "a reduction would be computed again for elements that share its result"
             raise NotFusable(again if self._reduced else "its results have no axes in common")
 
