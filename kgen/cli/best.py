@@ -180,8 +180,7 @@ def _why_not_better(database: Database, row: BestRow) -> str:
     title = f"{row.problem.title}, {row.problem.mode} mode"
     if row.trial is None:
         found = queries.sweep(database, row.sweep, leaders=1)
-        control = next((trial for trial in found.leaders if trial.control), None)
-        verdict, reason = without_winner(found, kernel_right=False, control=control)
+        verdict, reason = without_winner(found, kernel_right=False)
         return f"{title}: {verdict}: {reason}; more: kgen show {row.sweep}"
     if not row.trial.final:
         return f"{title}: only screened so far: run `kgen sweep` to its end to time the leaders beside PyTorch"

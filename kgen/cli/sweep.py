@@ -210,8 +210,7 @@ def _why_no_winner(finished: Finished, detail: SweepDetail) -> str:
 
     best = next((row for row in finished.leaders if row.candidate and row.candidate == finished.best), None)
     if best is None or best.speedup_low is None or best.speedup_high is None:
-        control = next((trial for trial in detail.leaders if trial.control), None)
-        verdict, reason = without_winner(detail, kernel_right=best is not None, control=control)
+        verdict, reason = without_winner(detail, kernel_right=best is not None)
         return f"{verdict}: {reason}"
     figures = f"{best.speedup:.3g}x, between {best.speedup_low:.3g}x and {best.speedup_high:.3g}x"
     if best.too_busy:

@@ -300,8 +300,10 @@ def _without_winner(database: Database, sweep: str, kernel_right: bool, control:
 def without_winner(detail: SweepDetail, *, kernel_right: bool, control: Trial | None = None) -> tuple[Verdict, str]:
     """The verdict on a sweep that timed no kernel of its own in finals, with the reason.
 
-    ``kernel_right`` says that one was right. A ``control`` that is slower than eager makes the problem slower.
+    ``kernel_right`` says that one was right. A ``control`` that is slower than eager makes the problem slower; by default
+    it is the one among the sweep's leaders.
     """
+    control = control or next((trial for trial in detail.leaders if trial.control), None)
     verdict, reason = why_no_winner(detail.row, detail.failures, kernel_right)
     ms, eager = control and control.median_ms, detail.screened_baselines.get("eager")
     if kernel_right or not ms or not eager or eager / ms >= _SLOW_CONTROL:
