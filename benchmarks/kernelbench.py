@@ -39,7 +39,7 @@ from _sizes import cut
 
 NAME = "kernelbench"
 TITLE = "Problems, one sweep each"
-SWEEP_SECONDS = 300  # s; a sweep that takes longer is killed and recorded as failed
+SWEEP_SECONDS = 900  # s; a sweep that takes longer is killed and recorded as failed
 #: Of all sweeps, as an installation has it: some images have no bytecode of torch, which costs seconds in each process.
 BYTECODE = Path(tempfile.gettempdir()) / "kgen-bytecode"
 _REASON = 200  # characters; of the first candidate that failed, or of a sweep that did not end
@@ -91,13 +91,13 @@ def problem_files(paths: list[Path]) -> list[Path]:
     return sorted(found, key=lambda file: (file.parent.name, int(re.match(r"\d*", file.stem)[0] or 0), file.stem))
 
 
-def sweep(file: Path, options: argparse.Namespace, commit: str) -> dict[str, Cell]:
-    """One sweep from nothing, as a row. A sweep that does not end is a row, too."""
+def sweep(file: Path, options: argparse.Namespace, commit: str, more: Sequence[str] = ()) -> dict[str, Cell]:
+    """One sweep from nothing, with ``more`` words of the command line, as a row. A sweep that does not end is a row, too."""
     words = ["sweep", str(file.resolve()), "--device", options.device, "--budget", str(options.budget)]
     words += ["--baselines", options.baselines, "--json", *_numbers(options)]
     cut_to = cut(file) if options.cut else {}
     sizes = [*options.sizes, *(f"{name}={value}" for name, value in cut_to.items())]
-    words += [word for size in sizes for word in ("-D", size)]
+    words += [word for size in sizes for word in ("-D", size)] + list(more)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         started = time.monotonic()
         with running(words, home) as process:
