@@ -13,6 +13,8 @@ from kgen.cli.listing import Listing, listing_options
 from kgen.cli.options import ACCURACIES, open_database, problem_options
 from kgen.errors import DiskError, InputError, KgenError, NotFoundError
 
+HUB = "hub"  #: the value of ``--to`` that names a layout by itself
+
 if TYPE_CHECKING:
     from kgen.store import Database
     from kgen.store.results import BestRow
@@ -26,7 +28,12 @@ if TYPE_CHECKING:
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE|DIR",
     help="Verify again, and write to FILE, or into DIR; `-` is stdout.",
 )
-@click.option("--any", "any_right", is_flag=True, help="With -o: write the best candidate even if it is not faster.")
+@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--to", "package", metavar="hub DIR|FILE.json",
+    help="Verify again, and write a package of Hugging Face's kernels into DIR, or a solution of FlashInfer-Trace to FILE.json.",
+)
+@click.option("--any", "any_right", is_flag=True, help="With -o or --to: write the best candidate even if it is not faster.")
 @listing_options("device", "since", "before")
 def best(
     problem: str | None,
@@ -35,6 +42,8 @@ def best(
     dtype: str | None,
     accuracy: str | None,
     output: Path | None,
+    folder: Path | None,
+    package: str | None,
     any_right: bool,
     listing: Listing,
 ) -> int:
@@ -51,13 +60,16 @@ def best(
     from kgen.protocol import Accuracy
     from kgen.store import queries
 
-    if problem is None and (overrides or mode or dtype or output):
-        raise click.UsageError("-D, --mode, --dtype and -o need a PROBLEM", click.get_current_context())
-    if any_right and output is None:
-        raise click.UsageError("--any needs -o FILE", click.get_current_context())
+    if problem is None and (overrides or mode or dtype or output or package):
+        raise click.UsageError("-D, --mode, --dtype, -o and --to need a PROBLEM", click.get_current_context())
+    if any_right and output is None and package is None:
+        raise click.UsageError("--any needs -o FILE or --to", click.get_current_context())
+    target = _package_target(package, folder, output)
     with open_database(listing.db) as database:
         if problem is not None and is_set([problem]):
             rows = _rows_of_folder(database, problem, overrides, mode, dtype, accuracy, listing)
+            if target:
+                raise click.UsageError("--to takes one PROBLEM, not a folder", click.get_current_context())
             code = _show_bests([row for row, _ in rows], listing)
             return code if output is None else _export_folder(database, rows, Path(problem), output, any_right, listing)
         chosen = None if problem is None else [lookup.find(database, problem, overrides, mode, dtype).id]
@@ -72,7 +84,25 @@ def best(
         code = _show_best(database, rows[0], None if output and paths.is_stdout(output) else listing)
         if output and rows[0].trial and (code == 0 or any_right):
             return _export(database, rows[0], output, listing)
+        if target and rows[0].trial and (code == 0 or any_right):
+            return _write_package(database, rows[0], target, package == HUB, listing)
         return code
+
+
+def _package_target(package: str | None, folder: Path | None, output: Path | None) -> Path | None:
+    """The folder or file that ``--to`` names; ``None`` without it. Raises ``UsageError`` where they do not go together."""
+    context = click.get_current_context()
+    if package is not None and output is not None:
+        raise click.UsageError("-o and --to write different files: give one of them", context)
+    if package is None or package != HUB:
+        if folder is not None:
+            raise click.UsageError(f"unexpected argument {str(folder)!r}: a second one goes with --to hub", context)
+        if package is not None and not package.endswith(".json"):
+            raise click.UsageError(f"--to takes `hub DIR` or a FILE.json, not {package!r}", context)
+        return None if package is None else Path(package)
+    if folder is None:
+        raise click.UsageError("--to hub needs a DIR: kgen best PROBLEM --to hub DIR", context)
+    return folder
 
 
 def _rows_of_folder(
@@ -169,6 +199,22 @@ def _export(database: Database, row: BestRow, output: Path, listing: Listing) ->
     caution = "" if row.beats_baseline else "; it is right, but not proven faster than PyTorch"
     line = f"verified again and written: {output}{figures}{caution}"
     click.echo(line, err=listing.as_json or listing.as_csv or not ordinary)
+    return 0
+
+
+def _write_package(database: Database, row: BestRow, target: Path, is_hub: bool, listing: Listing) -> int:
+    """Verify the candidate again and write a package of it. Returns the exit code."""
+    from kgen.store import queries
+    from kgen.tuning import packages
+    from kgen.tuning.export import verify
+
+    problem = queries.problem(database, row.problem.id)
+    check = packages.check_hub if is_hub else packages.check_solution
+    check(problem, target)
+    found = verify(database, row, problem)
+    packages.write({target / path: text for path, text in packages.hub(found).items()} if is_hub else {target: packages.solution(found)})
+    caution = "" if row.beats_baseline else "; it is right, but not proven faster than PyTorch"
+    click.echo(f"verified again and written: {target}{caution}", err=listing.as_json or listing.as_csv)
     return 0
 
 

@@ -50,6 +50,14 @@ def read(path: Path) -> str:
         raise ProblemError(f"{path}: is no definition with name, axes, inputs and reference ({reason[:160]})") from error
 
 
+def name_of(path: Path) -> str:
+    """The name that a definition gives itself. Raises :class:`ProblemError` where the file is gone or names none."""
+    try:
+        return str(_json(path, path.read_text(encoding="utf-8"))["name"])
+    except (OSError, UnicodeDecodeError, KeyError) as error:
+        raise ProblemError(f"{path}: is no definition with a name, or cannot be read: a solution needs its name") from error
+
+
 def _text(path: Path, definition: Mapping[str, Any], workload: Mapping[str, Any]) -> str:
     sizes = {name: _size(path, name, axis, workload) for name, axis in definition["axes"].items()}
     reference = str(definition["reference"]).strip()

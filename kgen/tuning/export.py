@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Callable, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from kgen import __version__, paths
 from kgen.candidate import Candidate, Trust
@@ -44,6 +44,17 @@ class ExportResult:
     evaluation: Evaluation
 
 
+@dataclass(frozen=True)
+class Verified:
+    """A candidate that was right again in fresh processes, and its figures as JSON values."""
+
+    problem: Problem
+    candidate: Candidate
+    environment: Environment
+    evaluation: Evaluation
+    figures: Mapping[str, Any]
+
+
 def export(database: Database, best: BestRow, problem: Problem, file: Path) -> ExportResult:
     """Verify ``best`` again in fresh processes; write it to ``file`` and its figures to ``file.json``.
 
@@ -51,12 +62,21 @@ def export(database: Database, best: BestRow, problem: Problem, file: Path) -> E
     :class:`NotVerifiedError` where the candidate fails, and :class:`~kgen.errors.DiskError` where the file cannot be
     written.
     """
+    paths.check_writable(file)
+    found = verify(database, best, problem)
+    beside = file.with_name(file.name + ".json") if paths.is_ordinary(file) else None
+    if beside:
+        paths.write_whole(beside, json.dumps(found.figures, indent=2) + "\n")
+    paths.write_whole(file, found.candidate.source)
+    return ExportResult(file, beside, found.evaluation)
+
+
+def verify(database: Database, best: BestRow, problem: Problem) -> Verified:
+    """The candidate of ``best``, judged again in fresh processes. Raises :class:`NotVerifiedError` where it fails."""
     if best.trial is None:
         raise NotVerifiedError(f"{best.problem.title}: there is no right candidate to export")
-    paths.check_writable(file)
-    source = queries.source(database, best.trial.candidate)
     candidate = Candidate(
-        source=source,
+        source=queries.source(database, best.trial.candidate),
         plan=best.trial.plan,
         params=best.trial.params,
         device_type=best.environment.device_type,
@@ -92,11 +112,7 @@ def export(database: Database, best: BestRow, problem: Problem, file: Path) -> E
         "verified_in": asdict(where),
         "errors": [asdict(e) for e in evaluation.errors],
     }
-    beside = file.with_name(file.name + ".json") if paths.is_ordinary(file) else None
-    if beside:
-        paths.write_whole(beside, json.dumps(figures, indent=2) + "\n")
-    paths.write_whole(file, source)
-    return ExportResult(file, beside, evaluation)
+    return Verified(problem, candidate, best.environment, evaluation, figures)
 
 
 @dataclass(frozen=True)

@@ -213,3 +213,18 @@ def test_winner_on_standard_output_is_alone_there(won: Filled, exported: list[Pa
     answer = kgen("best", "made_up", "-o", "-")
     assert (answer.code, answer.out, exported) == (0, "", [Path("-")])
     assert "verified again and written: -" in answer.err and ".json" not in answer.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--to", "hub"], "--to hub needs a DIR"),
+        (["--to", "zip"], "`hub DIR` or a FILE.json"),
+        (["folder"], "goes with --to hub"),
+        (["--to", "solution.json", "-o", "fast.py"], "give one of them"),
+        (["--to", "solution.json"], "a solution answers a definition"),
+    ],
+)
+def test_package_that_cannot_be_written_is_refused_in_one_line(won: Filled, arguments: list[str], line: str) -> None:
+    answer = kgen("best", "made_up", *arguments)
+    assert (answer.code, line in answer.err, answer.err.count("\n")) == (2, True, 1)
