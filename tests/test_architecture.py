@@ -43,7 +43,7 @@ THIRD_PARTY = {
     **{f"kgen.compiler.{name}": allowed("sympy") for name in ("loops", "lower", "operators")},
     "kgen.devices": allowed(in_functions="torch"),
     "kgen.cluster": allowed("ray"),
-    "kgen.tuning.packages": allowed(in_functions="jinja2"),
+    **{f"kgen.tuning.{name}": allowed(in_functions="jinja2") for name in ("own_template", "packages")},
     "kgen.tuning.search": allowed(in_functions="optuna"),
     "kgen.tuning.tasks.subject": allowed("torch"),
     "kgen.codegen": allowed(in_functions="jinja2"),

@@ -10,7 +10,7 @@ import click
 
 from kgen.cli.group import NO_SUCCESS, main, say
 from kgen.cli.listing import Listing, listing_options
-from kgen.cli.options import ACCURACIES, open_database, problem_options
+from kgen.cli.options import ACCURACIES, kinds_of, open_database, origin_option, problem_options
 from kgen.errors import DiskError, InputError, KgenError, NotFoundError
 
 HUB = "hub"  #: the value of ``--to`` that names a layout by itself
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.argument("problem", metavar="[PROBLEM|DIR]", required=False)
 @problem_options
 @click.option("--accuracy", type=click.Choice(ACCURACIES), help="Class of accuracy.  [default: the strictest swept]")
+@origin_option
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE|DIR",
     help="Verify again, and write to FILE, or into DIR; `-` is stdout.",
@@ -41,6 +42,7 @@ def best(
     mode: str | None,
     dtype: str | None,
     accuracy: str | None,
+    origin: str,
     output: Path | None,
     folder: Path | None,
     package: str | None,
@@ -51,7 +53,7 @@ def best(
 
     Speedups are over the fastest baseline, with their interval. With -o the winner is verified again in a fresh
     process and written to FILE, and its figures to FILE.json. With `-o -` the winner alone is printed. The winners of a
-    folder are written into another folder, several at once. Files that `kgen eval` judged are left out. Exit code 1:
+    folder are written into another folder, several at once. Candidates that kgen did not render count with --origin any. Exit code 1:
     nothing beats PyTorch, and --any is not given.
     """
     from kgen import paths
@@ -67,14 +69,14 @@ def best(
     target = _package_target(package, folder, output)
     with open_database(listing.db) as database:
         if problem is not None and is_set([problem]):
-            rows = _rows_of_folder(database, problem, overrides, mode, dtype, accuracy, listing)
+            rows = _rows_of_folder(database, problem, overrides, mode, dtype, accuracy, listing, kinds_of(origin))
             if target:
                 raise click.UsageError("--to takes one PROBLEM, not a folder", click.get_current_context())
             code = _show_bests([row for row, _ in rows], listing)
             return code if output is None else _export_folder(database, rows, Path(problem), output, any_right, listing)
         chosen = None if problem is None else [lookup.find(database, problem, overrides, mode, dtype).id]
         wanted = Accuracy(accuracy) if accuracy else None
-        rows = queries.best(database, problem_ids=chosen, accuracy=wanted, among=listing.among, limit=listing.limit)
+        rows = queries.best(database, problem_ids=chosen, accuracy=wanted, among=listing.among, limit=listing.limit, kinds=kinds_of(origin))
         if problem is None:
             return _show_bests(rows, listing)
         if not rows:
@@ -107,7 +109,7 @@ def _package_target(package: str | None, folder: Path | None, output: Path | Non
 
 def _rows_of_folder(
     database: Database, folder: str, overrides: Mapping[str, str], mode: str | None, dtype: str | None,
-    accuracy: str | None, listing: Listing,
+    accuracy: str | None, listing: Listing, kinds: Sequence[str],
 ) -> list[tuple[BestRow, Path]]:  # fmt: skip
     """The bests of a folder's problems that were swept, with their files, in the order of the folder."""
     from kgen.cli import lookup
@@ -124,7 +126,7 @@ def _rows_of_folder(
             chosen = lookup.find(database, str(member.path), overrides, mode, dtype)
         except NotFoundError:
             continue
-        rows = queries.best(database, problem_ids=[chosen.id], accuracy=wanted, among=listing.among)
+        rows = queries.best(database, problem_ids=[chosen.id], accuracy=wanted, among=listing.among, kinds=kinds)
         found += [(row, member.path) for row in rows[:1]]
     if not found:
         raise NotFoundError(f"no problem in {folder} was swept with these options, into {database.name}: `kgen sweep {folder}` does it")

@@ -16,6 +16,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 MODES = ("train", "eval", "both")
 DTYPES = ("float32", "bfloat16", "float16")
 ACCURACIES = ("pytorch", "fp32", "tf32", "kernelbench")
+ORIGINS = ("own", "any")
 BASELINES = ("eager", "compile", "compile-max-autotune")
 
 
@@ -42,6 +43,21 @@ def problem_options(function: Command) -> Command:
         callback=_parse_overrides,
         help="Replace a module-level constant of the problem's file; repeatable.",
     )(function)
+
+
+def origin_option(function: Command) -> Command:
+    """The option that counts candidates in which kgen did not render."""
+    return click.option(
+        "--origin", type=click.Choice(ORIGINS), default=ORIGINS[0], show_default=True,
+        help="Whose candidates count: kgen's own, or any, with those of eval, tune and agent.",
+    )(function)  # fmt: skip
+
+
+def kinds_of(origin: str) -> Sequence[str]:
+    """The kinds of sweeps whose candidates count."""
+    from kgen.store import models
+
+    return models.OWN_KINDS if origin == ORIGINS[0] else models.KINDS
 
 
 def _parse_overrides(context: click.Context, option: click.Parameter, values: Sequence[str]) -> dict[str, str]:

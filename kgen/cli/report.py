@@ -10,7 +10,7 @@ import click
 
 from kgen.cli.group import main
 from kgen.cli.listing import db_option
-from kgen.cli.options import ACCURACIES, open_database, problem_options
+from kgen.cli.options import ACCURACIES, kinds_of, open_database, origin_option, problem_options
 
 
 @main.command()
@@ -18,6 +18,7 @@ from kgen.cli.options import ACCURACIES, open_database, problem_options
 @problem_options
 @click.option("--accuracy", type=click.Choice(ACCURACIES), help="Class of accuracy.  [default: the strictest swept]")
 @click.option("--device", metavar="cpu|cuda|cuda:N", help="Results of this device only.  [default: the latest swept]")
+@origin_option
 @click.option(
     "-o",
     "--output",
@@ -35,6 +36,7 @@ def report(
     dtype: str | None,
     accuracy: str | None,
     device: str | None,
+    origin: str,
     output: Path,
     db: str | None,
 ) -> None:
@@ -58,7 +60,7 @@ def report(
     with open_database(db) as database:
         chosen = None if problem is None else [lookup.find(database, problem, overrides, mode, dtype).id]
         wanted = Accuracy(accuracy) if accuracy else None
-        found = sections.collect(database, problem_ids=chosen, accuracy=wanted, device=device)
+        found = sections.collect(database, problem_ids=chosen, accuracy=wanted, device=device, kinds=kinds_of(origin))
         among = Selection(device=device)
         together = scores.of_database(database, accuracy=wanted, among=among) if problem is None else ()
         text = page.render(found, database.name, together)

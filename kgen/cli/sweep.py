@@ -11,7 +11,7 @@ import click
 
 from kgen.cli.group import INTERRUPTED, NO_SUCCESS, main, say
 from kgen.cli.listing import db_option
-from kgen.cli.options import check_accuracy, judging_options, open_database, problem_options
+from kgen.cli.options import ORIGINS, check_accuracy, judging_options, open_database, problem_options
 
 if TYPE_CHECKING:
     from kgen.events import Finished
@@ -152,19 +152,19 @@ def sweep(
         return run_suite(members, ask, at_once=at_once, cluster=cluster, db=db, as_json=as_json, quiet=quiet)
     request = ask(problem=asked)
     if cluster:
-        with _watch(as_json, quiet) as watch:
+        with watching(as_json, quiet) as watch:
             _run_on(cluster, request, watch)
     else:
         told = Later()
-        with ahead(request, told) as devices, _watch(as_json, quiet) as watch:  # the slow imports, while processes start
+        with ahead(request, told) as devices, watching(as_json, quiet) as watch:  # the slow imports, while processes start
             from kgen.tuning.sweep import run
 
             told.tell(watch)
             run(request, watch, devices)
-    return _sweep_ended(watch.tally, asked, problems[0], db, as_json)
+    return sweep_ended(watch.tally, asked, problems[0], db, as_json)
 
 
-def _watch(as_json: bool, quiet: bool) -> Watch:
+def watching(as_json: bool, quiet: bool) -> Watch:
     from kgen.views import progress
     from kgen.views.console import console
 
@@ -182,7 +182,7 @@ def _run_on(cluster: str, request: SweepRequest, watch: Watch) -> None:
         run(replace(request, device=fleet.device), watch, open_devices(fleet, fleet.kind.devices))
 
 
-def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None, as_json: bool) -> int:
+def sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None, as_json: bool, origin: str = ORIGINS[0]) -> int:
     """Print the result of a sweep and the next command; returns the exit code."""
     from kgen.store import queries
     from kgen.views import tables
@@ -200,7 +200,7 @@ def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None,
     if not finished.beats_baseline:
         return say(f"{_why_no_winner(finished, detail)}; more: kgen show {finished.sweep}", NO_SUCCESS)
     if not as_json:
-        click.echo(f"write the winner to a file: {_export_command(problem, reference, db)}")
+        click.echo(f"write the winner to a file: {_export_command(problem, reference, db, origin)}")
     return 0
 
 
@@ -220,7 +220,7 @@ def _why_no_winner(finished: Finished, detail: SweepDetail) -> str:
     return f"the best kernel is slower than PyTorch ({figures}): nothing beats PyTorch here"
 
 
-def _export_command(problem: Problem, reference: str, db: str | None) -> str:
+def _export_command(problem: Problem, reference: str, db: str | None, origin: str) -> str:
     """The command that writes the winner to a file."""
     from kgen.store.connections import shown
 
@@ -229,4 +229,5 @@ def _export_command(problem: Problem, reference: str, db: str | None) -> str:
     words += ["--dtype", problem.dtype] if problem.dtype else []
     words += ["--mode", problem.asked_mode] if problem.asked_mode else []
     words += ["--db", db if "://" not in db else shown(db)] if db else []
+    words += ["--origin", origin] if origin != ORIGINS[0] else []
     return shlex.join([*words, "-o", f"{problem.name}_fast.py"])

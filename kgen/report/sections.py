@@ -9,7 +9,7 @@ from typing import Iterable, Mapping, Sequence
 
 from kgen.errors import NotFoundError
 from kgen.protocol import Accuracy, Environment
-from kgen.store import Database, queries, tasks
+from kgen.store import Database, models, queries, tasks
 from kgen.store.results import BestRow, Failures, ProblemRow, Rejections, SweepRow, Trial
 from kgen.store.scores import why_no_winner
 from kgen.store.selection import Selection
@@ -100,22 +100,23 @@ def collect(
     problem_ids: Sequence[str] | None = None,
     accuracy: Accuracy | None = None,
     device: str | None = None,
+    kinds: Sequence[str] = models.OWN_KINDS,
 ) -> list[Section]:
     """A section for each problem, or for the given ones, the most recently swept first.
 
     Environment and accuracy class are chosen as by :func:`kgen.store.queries.best`. Raises :class:`NotFoundError`
     where no sweep fits.
     """
-    bests = queries.best(database, problem_ids=problem_ids, accuracy=accuracy, among=Selection(device=device))
+    bests = queries.best(database, problem_ids=problem_ids, accuracy=accuracy, among=Selection(device=device), kinds=kinds)
     if not bests:
         asked = "".join([f" at accuracy {accuracy}" if accuracy else "", f" on {device}" if device else ""])
         raise NotFoundError(f"nothing was swept{asked} into {database.name}; `kgen history` lists the sweeps")
-    return [_section(database, best) for best in bests]
+    return [_section(database, best, kinds) for best in bests]
 
 
-def _section(database: Database, best: BestRow) -> Section:
+def _section(database: Database, best: BestRow, kinds: Sequence[str]) -> Section:
     named = queries.sweeps(database, name=best.problem.name)
-    of_problem = [row for row in named if row.problem.id == best.problem.id and row.kind == "sweep"]
+    of_problem = [row for row in named if row.problem.id == best.problem.id and row.kind in kinds]
     here = tuple(row for row in of_problem if row.environment == best.environment)
     by_class = {of: [row.id for row in here if row.accuracy is of] for of in Accuracy}
     compared = by_class.pop(best.accuracy)

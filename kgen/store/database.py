@@ -114,7 +114,7 @@ class Database:
     ) -> str:
         """Begin a sweep, held by this process. Its problem and environment were added before. Returns its id.
 
-        ``kind`` is ``eval`` for the evaluation of one file, a sweep of one candidate. ``roofline`` is a value of
+        ``kind`` is ``eval`` for the evaluation of one file, a sweep of one candidate, and ``tune`` for a user's template. ``roofline`` is a value of
         :meth:`kgen.devices.roofline.Basis.plain`. ``products`` are the library's, which tolerances follow. Both are stored among
         the arguments, but do not identify the sweep.
         """
@@ -141,7 +141,7 @@ class Database:
         return sweep
 
     def unfinished_sweep(
-        self, problem_id: str, environment_id: str, accuracy: Accuracy, arguments: Mapping[str, Any]
+        self, problem_id: str, environment_id: str, accuracy: Accuracy, arguments: Mapping[str, Any], kind: str = "sweep"
     ) -> str | None:
         """The latest sweep with these arguments that was interrupted or killed, for :meth:`reopen_sweep`."""
         query = (
@@ -151,7 +151,7 @@ class Database:
                 models.Sweep.environment_id == environment_id,
                 models.Sweep.accuracy == accuracy.value,
                 models.Sweep.arguments_hash == _arguments_hash(arguments),
-                models.Sweep.kind == "sweep",
+                models.Sweep.kind == kind,
                 models.Sweep.state.in_(("running", "interrupted")),
             )
             .order_by(models.Sweep.started_at.desc())

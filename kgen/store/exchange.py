@@ -317,7 +317,7 @@ def _check_sweep(row: Row) -> None:
     Accuracy(row["accuracy"])
     if row["state"] not in selection.STATES:
         raise ValueError(f"{row['state']!r} is no state of a sweep")
-    if row["kind"] not in ("sweep", "eval"):
+    if row["kind"] not in models.KINDS:
         raise ValueError(f"{row['kind']!r} is no kind of sweep")
 
 

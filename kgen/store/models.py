@@ -101,6 +101,11 @@ class Environment(Base):
     created_at: Mapped[datetime]
 
 
+#: Kinds of sweeps: of kgen's own candidates, of one judged file, of a user's template, of proposals.
+KINDS = ("sweep", "eval", "tune", "agent")
+OWN_KINDS = KINDS[:1]
+
+
 class Sweep(Base):
     """One run of the loop over one problem, or of one judged file, with its arguments and its end."""
 

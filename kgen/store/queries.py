@@ -188,16 +188,17 @@ def best(
     accuracy: Accuracy | None = None,
     among: Selection = EVERY,
     limit: int | None = None,
+    kinds: Sequence[str] = models.OWN_KINDS,
 ) -> list[BestRow]:
     """The best candidate of each problem, the most recently swept problem first.
 
     Only sweeps of one environment and one class of accuracy are compared. The class is the strictest one, and the
     environment is that of its latest sweep with a right candidate. ``among`` and ``accuracy`` narrow the choice.
-    Finalists come before screened candidates, and controls are never the best. Files that ``kgen eval`` judged do not
-    count.
+    Finalists come before screened candidates, and controls are never the best. Sweeps of the
+    given ``kinds`` count: those of kgen's own candidates alone, or all (:data:`kgen.store.models.KINDS`).
     """
     with database.connections.read() as connection:
-        compared = list(islice(_compared(connection, problem_ids, accuracy, among), limit))
+        compared = list(islice(_compared(connection, problem_ids, accuracy, among, kinds), limit))
         named = problems_by_id(connection, (sweeps[0].problem_id for sweeps in compared))
         environments = environments_by_id(connection, {sweeps[0].environment_id for sweeps in compared})
         finalists = _finalists(connection, {row.id: row.problem_id for sweeps in compared for row in sweeps})
@@ -311,7 +312,7 @@ def _trials_of(connection: Connection, keys: Sequence[tuple[str, str]]) -> dict[
 
 
 def _compared(
-    connection: Connection, problem_ids: Sequence[str] | None, accuracy: Accuracy | None, among: Selection
+    connection: Connection, problem_ids: Sequence[str] | None, accuracy: Accuracy | None, among: Selection, kinds: Sequence[str]
 ) -> Iterator[list[Row[Any]]]:
     """For each problem the sweeps to compare, the latest first."""
     table = models.Sweep
@@ -321,7 +322,7 @@ def _compared(
         .exists()
     )
     query = select(table.id, table.problem_id, table.environment_id, table.accuracy, has_right.label("right"))
-    query = query.where(table.kind == "sweep").order_by(table.started_at.desc(), table.id)
+    query = query.where(table.kind.in_(kinds)).order_by(table.started_at.desc(), table.id)
     if accuracy is not None:
         query = query.where(table.accuracy.in_([stored.value for stored in accuracy.stored_as]))
     query = query.where(*among.conditions(connection))

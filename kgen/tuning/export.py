@@ -176,6 +176,8 @@ def _verified(
 
 
 def _renders_again(problem: Problem, candidate: Candidate, devices: DevicePool) -> bool:
+    if not candidate.plan_data.steps:
+        return False  # kgen did not render it
     with _rendering:
         try:
             design = designed(problem, devices)

@@ -28,7 +28,8 @@ class SweepRequest:
     ``budget`` limits the candidates and ``seconds`` the whole sweep, finals included. Parts that do not end by
     then are cut, and a notice says so. ``device`` may name several equal GPUs (``cuda:0,cuda:1``, ``cuda:all``).
     ``strategy`` is one of :data:`kgen.tuning.search.STRATEGIES`; the default is :func:`kgen.tuning.search.chosen`.
-    ``fresh`` starts a new sweep without stored results.
+    ``fresh`` starts a new sweep without stored results. ``kind`` is what the store calls it. ``trust`` says how strictly its
+    candidates are judged, and ``template`` is the path and a hash of their template, where a user wrote it.
     """
 
     problem: Problem
@@ -42,6 +43,9 @@ class SweepRequest:
     baselines: tuple[str, ...] = BASELINES
     fresh: bool = False
     db: str | None = None
+    kind: str = "sweep"
+    trust: Trust = Trust.OWN
+    template: tuple[str, str] | None = None
 
 
 def open_devices(request: SweepRequest, on_event: events.Listener, started: float) -> DevicePool:
@@ -60,7 +64,7 @@ def open_devices(request: SweepRequest, on_event: events.Listener, started: floa
             notice=lambda text: on_event(events.Notice(text)),
             step=lambda text: on_event(events.Step(text)),
             limits=limits,
-            trust=Trust.OWN,
+            trust=request.trust,
             compiles_later=True,
         )
         for device in resolve_devices(request.device)

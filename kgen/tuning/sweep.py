@@ -63,6 +63,9 @@ WHOLE_FILES = 12  # candidates of a network without another budget: its kernels 
 FINALISTS = 5  # candidates; limit of those that are timed again
 FINALIST_MARGIN = 1.10  # times the fastest screening; limit for a finalist
 LEAST_BUDGET = 2  # candidates: the control and another one
+#: Makes the candidates of a problem on devices, until a time on the monotonic clock; :func:`designed`.
+Designed = Callable[[Problem, DevicePool, float], Design]
+
 _SCREENING_RESAMPLES = 400  # bootstrap resamples; the interval of a screening is shown and decides nothing
 
 
@@ -70,6 +73,7 @@ def run(
     request: SweepRequest,
     on_event: events.Listener,
     open_devices: OpenDevices = open_devices,
+    design_of: Designed | None = None,
 ) -> events.Finished:
     """Run a sweep to its end, its budget, or an interrupt.
 
@@ -85,11 +89,11 @@ def run(
     find_own_tools()
     keep_bytecode(paths.bytecode())
     with Database.open(request.db, notice=notice) as database, _alone(request, database, notice):
-        return _run(request, database, on_event, open_devices)
+        return _run(request, database, on_event, open_devices, design_of or designed)
 
 
 def _run(
-    request: SweepRequest, database: Database, on_event: events.Listener, open_devices: OpenDevices
+    request: SweepRequest, database: Database, on_event: events.Listener, open_devices: OpenDevices, design_of: Designed
 ) -> events.Finished:
     started = time.monotonic()
     on_event(events.Step("starting the evaluator, capturing the graph"))
@@ -97,7 +101,7 @@ def _run(
         _recorded(database, request),
         open_devices(request, on_event, started) as devices,
     ):
-        design = designed(request.problem, devices, time_budget.cut_at(request.seconds, started))
+        design = design_of(request.problem, devices, time_budget.cut_at(request.seconds, started))
         if devices.first.hardware.device_type == HOST.name and (lacking := lacks_instructions(design.problem.dtype)):
             on_event(events.Notice(lacking))
         request = replace(request, accuracy=devices.first.accuracy)  # as it is stored
@@ -135,6 +139,7 @@ def arguments(request: SweepRequest, device: str, strategy: str | None) -> dict[
         "strategy": strategy,
         "seed": request.seed,
         "baselines": request.baselines,
+        **(dict(zip(("file", "text"), request.template)) if request.template else {}),
     }
 
 
@@ -235,7 +240,7 @@ class _Sweep:
     @cached_property
     def tunes_tasks(self) -> bool:
         """Whether the problem is a network, whose kernels are tuned as tasks."""
-        if self.request.strategy or not self.place:
+        if self.request.strategy or self.request.template or not self.place:
             return self.request.strategy == TASKS
         return is_network(self.design)
 
@@ -298,7 +303,7 @@ class _Sweep:
         asked = arguments(self.request, self.device, self.strategy)
         found = None
         if not self.request.fresh:
-            found = self.database.unfinished_sweep(self.problem.id, environment.id, self.request.accuracy, asked)
+            found = self.database.unfinished_sweep(self.problem.id, environment.id, self.request.accuracy, asked, self.request.kind)
         if found:
             self.database.reopen_sweep(found)
             self.sweep = found
@@ -312,6 +317,7 @@ class _Sweep:
                 arguments=asked,
                 combinations=self.design.combinations,
                 budget=self.budget,
+                kind=self.request.kind,
                 roofline=self._basis().plain(),
                 products=self.devices.first.products,
             )

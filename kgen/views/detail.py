@@ -39,7 +39,7 @@ def candidate(console: Console, detail: CandidateDetail, file: Path | None, step
 def _facts(detail: CandidateDetail) -> list[tuple[str, str]]:
     kind = ("kind", f"{detail.device_type}, {_kind(detail)}, {detail.source_lines} lines")
     if detail.origin != "sweep":
-        return [kind]
+        return [*([("template", detail.plan), ("params", text.params(detail.params))] if detail.params else []), kind]
     rewrites = ", ".join(detail.rewrites) or "none"
     return [("plan", detail.plan), ("rewrites", rewrites), ("params", text.params(detail.params)), kind]
 

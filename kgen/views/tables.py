@@ -108,7 +108,7 @@ def _sweep_speedup(best: Trial | None) -> str:
 
 def _subject(row: SweepRow) -> str:
     """The problem that was swept, after the name of the file where a single file was judged."""
-    is_file = row.kind == "eval"
+    is_file = "file" in row.arguments
     title = problem_title(row.problem)
     return f"{Path(row.arguments['file']).name} on {title}" if is_file else title
 
@@ -130,6 +130,7 @@ def sweep(console: Console, detail: SweepDetail, plans: Sequence[Plan]) -> None:
         ("environment", row.environment.id),
         ("class", f"accuracy {row.accuracy}"),
         ("file", row.arguments["file"]) if row.kind == "eval" else ("coverage", _coverage(detail)),
+        *([("template", row.arguments["file"])] if row.kind == "tune" else []),
     ]
     print_facts(console, facts)
     _warn_of_trivial_answers(console, row.problem.passed_by)
