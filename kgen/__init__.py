@@ -11,13 +11,15 @@ __version__ = "0.1.0"
 __all__ = ["KgenError", "__version__", "load", "optimize", "save", "save_problem"]
 
 
-def __getattr__(name: str) -> Any:
-    """The functions of :mod:`kgen.api`, which is imported when one of them is asked for."""
-    if name in __all__:
-        import importlib
+if not TYPE_CHECKING:  # to a type checker, every name would be one of the module
 
-        return getattr(importlib.import_module("kgen.api"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """The functions of :mod:`kgen.api`, which is imported when one of them is asked for."""
+        if name in __all__:
+            import importlib
+
+            return getattr(importlib.import_module("kgen.api"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -16,7 +16,7 @@ def optimize(
     *,
     kwargs: Mapping[str, Any] | None = None,
     minutes: float = 5.0,
-    sizes: "Sequence[torch.Tensor | Sequence[Any]]" = (),
+    sizes: "Sequence[torch.Tensor | Sequence[Any] | Mapping[Any, Any]]" = (),
     accuracy: str = "pytorch",
     modules: str | Sequence[str] = "auto",
     device: str | None = None,
@@ -32,7 +32,8 @@ def optimize(
     module. ``.kgen`` of the result is a :class:`kgen.optimized.report.Report`.
 
     ``inputs`` are the arguments of ``forward`` (one tensor, or a sequence), ``kwargs`` those by name. ``sizes`` are further
-    ``inputs`` with other shapes. The search takes about ``minutes``, unless the store has this module already.
+    ``inputs`` with other shapes, or ranges as ``torch.export`` takes them (``{1: Dim("length", min=64, max=512)}``): both ends of a
+    range are such shapes. The search takes about ``minutes``, unless the store has this module already.
     ``cached_only=True`` never searches. ``accuracy`` is a class of accuracy: ``pytorch``, ``fp32`` or ``tf32``. ``modules`` is
     ``"whole"`` (the module as one problem), ``"auto"`` (else its submodules that take the time), or paths of submodules.
     ``device`` is a check only: the device of the inputs is used. ``db`` names a database, as ``--db`` does.
@@ -42,6 +43,7 @@ def optimize(
     """
     from kgen.errors import InputError
     from kgen.optimized.calls import call_of
+    from kgen.optimized.dims import calls_of, has_dims
     from kgen.optimized.optimize import Options
     from kgen.optimized.optimize import optimize as optimized
     from kgen.protocol import Accuracy
@@ -62,7 +64,10 @@ def optimize(
         if missing is not None:
             raise InputError(f"modules: {missing!r} is no submodule of {type(module).__name__}")
         modules = tuple(modules)
-    calls = [call_of(given, kwargs) for given in (inputs, *sizes)]
+    first = call_of(inputs, kwargs)
+    calls = [first]
+    for given in sizes:
+        calls += calls_of(given, first, module.forward) if has_dims(given) else [call_of(given, kwargs)]
 
     def tell(text: str) -> None:
         if progress:

@@ -20,6 +20,7 @@ from kgen.serve import answers
 from kgen.serve.asked import Asked, RequestError, from_json
 from kgen.serve.bench import Bench
 from kgen.serve.metrics import Metrics
+from kgen.serve.together import Together
 from kgen.store import Database, requests
 from kgen.store.requests import StoredRequest
 from kgen.tuning import eval_file
@@ -78,7 +79,7 @@ class Judge:
         self._limit = limit
         self._notice = notice
         self._changed = threading.Condition()
-        self._adding = threading.Lock()  # a thread that waits for SQLite's own lock sleeps far longer than a write takes
+        self._together = Together(database)
         self._jobs: dict[str, _Job] = {}  # by digest
         self._of: dict[Key, _Job] = {}
         self._reserved = 0  # places of requests that are being accepted
@@ -122,8 +123,7 @@ class Judge:
         new = len(every) - len(known)
         self._reserve(new)
         try:
-            with self._adding:
-                stored = requests.add(self._database, every)
+            stored = self._together.add(every)
             for (request, is_new), (_, asked) in zip(stored, wanted, strict=True):
                 if is_new:
                     self._enqueue(request, asked)

@@ -44,14 +44,13 @@ _COLUMNS = [getattr(models.Request, name) for name in _FIELDS]
 def add(database: Database, requests: Sequence[StoredRequest]) -> list[tuple[StoredRequest, bool]]:
     """Keep requests of one owner in one transaction, held by this process. Returns the row of each one, and whether it is new:
     of an id that the owner has used before, the older row stays."""
-    moment = rows.now()
+    return add_all(database, [requests])[0]
+
+
+def add_all(database: Database, batches: Sequence[Sequence[StoredRequest]]) -> list[list[tuple[StoredRequest, bool]]]:
+    """The same for several batches in one transaction, each of one owner: a commit waits for the disk, once for all of them."""
     with database.connections.write() as connection:
-        known = _find(connection, requests)
-        new = [replace(request, created_at=moment) for request in requests if request.id not in known]
-        if new:
-            connection.execute(insert(models.Request), [_row(request) for request in new])
-    added = {request.id: request for request in new}
-    return [(known.get(request.id) or added[request.id], request.id in added) for request in requests]
+        return [_added(connection, batch) for batch in batches]
 
 
 def stored(database: Database, requests: Sequence[StoredRequest]) -> dict[str, StoredRequest]:
@@ -129,6 +128,16 @@ def conditions(name: str | None, among: Selection) -> list[ColumnElement[bool]]:
     if among.before is not None:
         found.append(table.created_at < among.before)
     return found
+
+
+def _added(connection: Connection, requests: Sequence[StoredRequest]) -> list[tuple[StoredRequest, bool]]:
+    moment = rows.now()
+    known = _find(connection, requests)
+    new = [replace(request, created_at=moment) for request in requests if request.id not in known]
+    if new:
+        connection.execute(insert(models.Request), [_row(request) for request in new])
+    added = {request.id: request for request in new}
+    return [(known.get(request.id) or added[request.id], request.id in added) for request in requests]
 
 
 def _find(connection: Connection, requests: Sequence[StoredRequest]) -> dict[str, StoredRequest]:

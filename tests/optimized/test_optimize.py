@@ -268,6 +268,31 @@ def test_further_sizes_have_winners_of_their_own(module: Block, sweeps: Sweeps) 
     assert len(sweeps.names) == 2
 
 
+LENGTH = torch.export.Dim("length", min=2, max=5)
+
+
+@pytest.mark.parametrize("sizes", [{1: LENGTH}, ({1: LENGTH},), {"x": {1: LENGTH}}, [(None, LENGTH, None)]])
+def test_both_ends_of_a_range_have_winners_and_what_is_between_them_none(module: Block, sweeps: Sweeps, sizes: Any) -> None:
+    fast = optimized(module, sizes=[sizes])
+    for length, calls in ((3, 1), (2, 1), (5, 1), (4, 0)):
+        check(fast, module, calls, torch.randn(4, length, 8))
+    assert len(sweeps.names) == 3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "line"),
+    [
+        ({1: torch.export.Dim("length")}, "has no max"),
+        (({1: LENGTH}, None), "2 entries of Dims for 1 inputs"),
+        ({"y": {1: LENGTH}}, "no argument 'y'"),
+        ({3: LENGTH}, "has no dimension 3"),
+    ],
+)
+def test_ranges_that_do_not_fit_the_inputs_are_refused(module: Block, sizes: Any, line: str) -> None:
+    with pytest.raises(InputError, match=line):
+        optimized(module, sizes=[sizes])
+
+
 def test_submodules_take_the_place_of_a_module_that_export_refuses(sweeps: Sweeps) -> None:
     module = Held().eval()
     fast = optimized(module)

@@ -1,0 +1,62 @@
+"""Requests that come while others are committed share the next transaction."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kgen.serve.together import Together
+from kgen.store import Database, requests
+from kgen.store.requests import StoredRequest
+
+
+def request(id: str) -> list[StoredRequest]:
+    return [StoredRequest("owner", id, "digest", 0, {"candidate": "x"})]
+
+
+def test_requests_that_wait_for_a_commit_share_the_next_one(newest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    first, go_on, add_all = threading.Event(), threading.Event(), requests.add_all
+
+    def slow(database: Database, batches: Any) -> Any:
+        written.append(len(batches))
+        first.set()
+        assert go_on.wait(30)
+        return add_all(database, batches)
+
+    monkeypatch.setattr(requests, "add_all", slow)
+    with Database.open(str(newest)) as database, ThreadPoolExecutor(6) as threads:
+        together = Together(database)
+        futures = [threads.submit(together.add, request("0"))]
+        assert first.wait(30)
+        futures += [threads.submit(together.add, request(str(n))) for n in range(1, 6)]
+        while len(together._waiting) < 5:
+            time.sleep(0.001)
+        go_on.set()
+        added = [future.result(30) for future in futures]
+        assert written == [1, 5]
+        assert [(one[0].id, is_new) for [*one, is_new] in (batch[0] for batch in added)] == [(str(n), True) for n in range(6)]
+        assert all(requests.find(database, "owner", str(n)) for n in range(6))
+
+
+def test_one_that_cannot_be_stored_costs_no_other_its_place(newest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_all = requests.add_all
+
+    def failing(database: Database, batches: Any) -> Any:
+        if any(batch[0].id == "bad" for batch in batches):
+            raise ValueError("it cannot be stored")
+        return add_all(database, batches)
+
+    monkeypatch.setattr(requests, "add_all", failing)
+    with Database.open(str(newest)) as database, ThreadPoolExecutor(8) as threads:
+        together = Together(database)
+        names = [f"good {n}" for n in range(7)] + ["bad"]
+        futures = {name: threads.submit(together.add, request(name)) for name in names}
+        assert all(futures[name].result(30)[0][1] for name in names[:-1])
+        with pytest.raises(ValueError, match="cannot be stored"):
+            futures["bad"].result(30)
