@@ -49,6 +49,8 @@ THIRD_PARTY = {
     "kgen.codegen": allowed(in_functions="jinja2"),
     "kgen.store": allowed("sqlalchemy", "alembic"),
     "kgen.serve": allowed("starlette uvicorn h11"),
+    "kgen.agent.client": allowed(in_functions="openai"),
+    "kgen.agent.prompt": allowed(in_functions="jinja2"),
     "kgen.browse.server": allowed(in_functions="datasette rich uvicorn"),
     "kgen.report.page": allowed(in_functions="jinja2"),
     "kgen.report.library": allowed(in_functions="vl_convert"),
@@ -62,7 +64,7 @@ THIRD_PARTY = {
 }
 
 #: Packages that stand above the compiler, the templates and the evaluator.
-_ABOVE = ("kgen.tuning", "kgen.store", "kgen.cli", "kgen.views", "kgen.report", "kgen.browse", "kgen.cluster", "kgen.optimized", "kgen.serve", "kgen.api")
+_ABOVE = ("kgen.tuning", "kgen.store", "kgen.cli", "kgen.views", "kgen.report", "kgen.browse", "kgen.cluster", "kgen.optimized", "kgen.serve", "kgen.agent", "kgen.api")
 
 #: (importer, imported): never, not even inside a function. Names stand for packages too.
 NEVER = [
@@ -76,7 +78,7 @@ NEVER = [
     *(("kgen.store", stage) for stage in ("kgen.compiler", "kgen.codegen", "kgen.templates", "kgen.tuning", "kgen.evaluator")),
     ("kgen.tuning", "kgen.cli"),
     ("kgen.tuning", "kgen.cluster"),
-    *((stage, "kgen.serve") for stage in ("kgen.tuning", "kgen.store", "kgen.views")),
+    *((stage, above) for stage in ("kgen.tuning", "kgen.store", "kgen.views") for above in ("kgen.serve", "kgen.agent")),
     *((stage, above) for stage in ("kgen.tuning", "kgen.store", "kgen.views", "kgen.cli") for above in ("kgen.optimized", "kgen.api")),
     *(("kgen.cluster", stage) for stage in ("kgen.cli", "kgen.store", "kgen.views", "kgen.compiler", "kgen.codegen", "kgen.templates")),
     *(

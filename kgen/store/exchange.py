@@ -32,8 +32,9 @@ FORMAT = 4  #: version of the lines; a reader refuses a newer one, and brings ro
 
 _BATCH = 200  #: rows; written at once
 
-#: The tables of a history; each comes after the tables that it names. Requests stay where they were made: they are a service's own, and their senders' alone.
-_TABLES: Mapping[str, Table] = {table.name: table for table in models.Base.metadata.sorted_tables if table.name != "request"}
+#: The tables of a history; each comes after the tables that it names. Requests and proposals stay where they were made: they hold what
+#: clients have sent, and what models were asked.
+_TABLES: Mapping[str, Table] = {table.name: table for table in models.Base.metadata.sorted_tables if table.name not in ("request", "proposal")}
 
 #: The annotations of each column in the models.
 _ANNOTATIONS = {m.local_table.name: m.class_.__annotations__ for m in models.Base.registry.mappers}

@@ -370,3 +370,23 @@ class Request(Base):
     ended_at: Mapped[datetime | None]
     answer: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     asked: Mapped[dict[str, Any]]
+
+
+class Proposal(Base):
+    """One answer of a proposer in a run of ``kgen agent``: the proposals, and what became of each.
+
+    ``proposals`` are JSON objects: a proposal, and once it is judged its ``status``, ``reason``, ``candidate``, ``ms`` and ``speedup``.
+    """
+
+    __tablename__ = "proposal"
+
+    sweep_id: Mapped[str] = mapped_column(ForeignKey("sweep.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    proposer: Mapped[str]
+    model: Mapped[str]
+    prompt_tokens: Mapped[int | None]
+    reply_tokens: Mapped[int | None]
+    created_at: Mapped[datetime]
+    prompt: Mapped[str] = mapped_column(Text)
+    reply: Mapped[str] = mapped_column(Text)
+    proposals: Mapped[list[Any]]

@@ -111,6 +111,7 @@ class _Work:
         self._delete_in(connection, models.Trial, models.Trial.sweep_id, sweeps)
         self._delete_in(connection, models.Rejection, models.Rejection.sweep_id, sweeps)
         self._delete_in(connection, models.SweepTask, models.SweepTask.sweep_id, sweeps)
+        self._delete_in(connection, models.Proposal, models.Proposal.sweep_id, sweeps)
         self._delete_in(connection, models.Sweep, models.Sweep.id, sweeps)
 
     def drop_failed(self, connection: Connection, sweeps: Sequence[str]) -> None:

@@ -249,6 +249,7 @@ class CandidateDetail:
     source_lines: int
     control: bool
     origin: str
+    proposed_by: str  #: the model, or the proposer, whose proposal it was first; empty where nobody proposed it
     source: str
     judgements: tuple[Judgement, ...]
     finals: Mapping[str, Timing]

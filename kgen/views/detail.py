@@ -45,9 +45,10 @@ def _facts(detail: CandidateDetail) -> list[tuple[str, str]]:
 
 
 def _kind(detail: CandidateDetail) -> str:
+    proposed = f", proposed by {detail.proposed_by}" if detail.proposed_by else ""
     if detail.origin != "sweep":
-        return "a file from outside"
-    return "control: everything is left to the library" if detail.control else f"kernels of its own: {detail.kernels}"
+        return f"a file from outside{proposed}"
+    return "control: everything is left to the library" if detail.control else f"kernels of its own: {detail.kernels}{proposed}"
 
 
 def _chain(detail: CandidateDetail) -> Table:

@@ -1,0 +1,79 @@
+"""Replies of language models, read: the proposals in their blocks of code, or what is wrong with them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from typing import Any
+
+from kgen import syntax
+from kgen.agent.proposer import FREE, KGEN, Proposal
+
+MOST_PROPOSALS = 8  #: typed ones of one reply
+_BLOCK = re.compile(r"^[ \t]*```[ \t]*([\w+.-]*)[^\n]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+_OPEN = re.compile(r"^[ \t]*```", re.MULTILINE)
+_TAIL, _PERIOD = 4_000, 400  #: characters; a reply whose end repeats so few for so long goes on for ever
+
+
+def read(reply: str, *, cut: bool = False) -> tuple[Proposal, ...]:
+    """The proposals of a reply: typed choices, and the last file with a class ModelNew; one with its fault where there is none.
+
+    ``cut`` says that the server ended the reply at its limit of tokens.
+    """
+    reply = re.sub(r"<think>.*?(</think>|\Z)", "", reply, flags=re.DOTALL)
+    blocks = [(language.lower(), text) for language, text in _BLOCK.findall(reply)]
+    typed = [p for language, text in blocks if language == "json" or text.lstrip()[:1] in ("{", "[") for p in _typed(text)]
+    files = [text for language, text in blocks if language != "json" and _classes(text)]
+    found = [*typed[:MOST_PROPOSALS], *([_free(files[-1])] if files else [])]
+    if found:
+        return tuple(found)
+    is_open = len(_OPEN.findall(reply)) % 2 == 1
+    if cut or is_open:
+        return (Proposal(FREE, fault="the reply was cut off before its code ended: answer with less text around it"),)
+    if _classes(reply) and not blocks:
+        return (_free(reply),)
+    if blocks:
+        return (Proposal(FREE, fault="no block of code has a class ModelNew, and none is a typed proposal"),)
+    return (Proposal(FREE, fault="the reply has no block of code"),)
+
+
+def loops(text: str) -> bool:
+    """Whether a reply does nothing but repeat itself at its end."""
+    tail = text[-_TAIL:]
+    return len(tail) == _TAIL and any(tail[n:] == tail[:-n] for n in range(1, _PERIOD + 1))
+
+
+def _typed(text: str) -> list[Proposal]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        return [Proposal(KGEN, fault=f"a typed proposal is no JSON: {error}")]
+    return [_one(item) for item in (value if isinstance(value, list) else [value])]
+
+
+def _one(value: Any) -> Proposal:
+    if not isinstance(value, dict) or "plan" not in value:
+        return Proposal(KGEN, fault="a typed proposal is an object with plan and params")
+    plan, params = value["plan"], value.get("params", {})
+    if unknown := sorted(value.keys() - {"language", "plan", "params", "why"}):
+        return Proposal(KGEN, fault=f"{unknown[0][:60]!r} is no field of a typed proposal; there are: plan, params, why")
+    if isinstance(plan, bool) or not isinstance(plan, (int, str)):
+        return Proposal(KGEN, fault="plan is the name of a plan, or its number")
+    if not isinstance(params, dict) or not all(isinstance(x, (bool, int, float, str)) for x in params.values()):
+        return Proposal(KGEN, fault="params is an object of numbers, texts and truth values")
+    return Proposal(KGEN, plan=plan, params=params)
+
+
+def _free(text: str) -> Proposal:
+    if _classes(text) > 1:
+        return Proposal(FREE, text, fault=f"the file has {_classes(text)} classes ModelNew: give one")
+    return Proposal(FREE, text)
+
+
+def _classes(text: str) -> int:
+    """How many classes ModelNew a text defines; text that Python cannot parse counts by its lines."""
+    try:
+        return sum(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in syntax.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return len(re.findall(r"^class ModelNew\b", text, re.MULTILINE))
