@@ -14,15 +14,17 @@ from kgen.candidate import ParamValue
 from kgen.devices.hardware import Hardware
 from kgen.errors import InputError, PluginError
 from kgen.problems.problem import Problem
+from kgen.tuning.search import Option
 
 GROUP = "kgen.proposers"
-KGEN, FREE = "kgen", "free"  #: the languages of proposals
+KGEN, FREE, TEMPLATE = "kgen", "free", "template"  #: the languages of proposals
 REFUSED = "refused"  #: the status of a proposal that no candidate could be made of
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A candidate to try. In the language ``kgen`` it is a plan, by its name or its number from 1, with parameters; in ``free``, a text.
+    """A candidate to try. In the language ``kgen`` it is a plan, by its name or its number from 1, with parameters; in ``free``, a text. In
+    ``template``, it is a text for Jinja with the values of its parameters.
 
     A proposal with ``fault`` could not be read, and is only reported back.
     """
@@ -76,12 +78,15 @@ class KernelChoices:
 
 @dataclass(frozen=True)
 class PlanChoices:
-    """A plan that kgen can render, with its predicted time in milliseconds."""
+    """A plan that kgen can render, with its predicted time in milliseconds. ``option`` has its allowed combinations, whose parameters
+    have the ``prefixes`` of their kernels in a candidate."""
 
     number: int
     name: str
     ms: float
     kernels: tuple[KernelChoices, ...]
+    option: Option
+    prefixes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,7 @@ class Settings:
     url: str | None = None
     folder: str | None = None
     stream: bool = True
+    strategy: str = "additive"
     seed: int = 0
     notice: Callable[[str], None] = field(default=lambda text: None)
 
@@ -151,5 +157,6 @@ _OWN = tuple(
         ("model", "kgen.agent.language_model:LanguageModel.of"),
         ("folder", "kgen.agent.folder:Folder.of"),
         ("enumeration", "kgen.agent.enumeration:Enumeration.of"),
+        ("search", "kgen.agent.searching:Searching.of"),
     )
 )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 from typing import Any
 
 from kgen import syntax
-from kgen.agent.proposer import FREE, KGEN, Proposal
+from kgen.agent.proposer import FREE, KGEN, TEMPLATE, Proposal
 
-MOST_PROPOSALS = 8  #: typed ones of one reply
+MOST_PROPOSALS = 8  #: typed ones of one reply, and combinations of a template
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*([\w+.-]*)[^\n]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 _OPEN = re.compile(r"^[ \t]*```", re.MULTILINE)
 _TAIL, _PERIOD = 4_000, 400  #: characters; a reply whose end repeats so few for so long goes on for ever
@@ -23,9 +24,15 @@ def read(reply: str, *, cut: bool = False) -> tuple[Proposal, ...]:
     """
     reply = re.sub(r"<think>.*?(</think>|\Z)", "", reply, flags=re.DOTALL)
     blocks = [(language.lower(), text) for language, text in _BLOCK.findall(reply)]
-    typed = [p for language, text in blocks if language == "json" or text.lstrip()[:1] in ("{", "[") for p in _typed(text)]
-    files = [text for language, text in blocks if language != "json" and _classes(text)]
-    found = [*typed[:MOST_PROPOSALS], *([_free(files[-1])] if files else [])]
+    objects = [text for language, text in blocks if language == "json" or text.lstrip()[:2] in ('{"', "[{")]
+    files = [text for _, text in blocks if text not in objects and _classes(text)]
+    spaces = [space for text in objects if (space := _space(text)) is not None]
+    typed = [p for text in objects if _space(text) is None for p in _typed(text)]
+    if files and spaces:
+        written = _template(files[-1], spaces[-1])
+    else:
+        written = [_free(files[-1])] if files else [Proposal(TEMPLATE, fault="a space of parameters needs a template with a class ModelNew")] if spaces else []
+    found = [*typed[:MOST_PROPOSALS], *written]
     if found:
         return tuple(found)
     is_open = len(_OPEN.findall(reply)) % 2 == 1
@@ -63,6 +70,26 @@ def _one(value: Any) -> Proposal:
     if not isinstance(params, dict) or not all(isinstance(x, (bool, int, float, str)) for x in params.values()):
         return Proposal(KGEN, fault="params is an object of numbers, texts and truth values")
     return Proposal(KGEN, plan=plan, params=params)
+
+
+def _space(text: str) -> Any:
+    """The value of ``space`` in a JSON object; ``None`` where it has none."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value.get("space") if isinstance(value, dict) and "plan" not in value else None
+
+
+def _template(text: str, space: Any) -> list[Proposal]:
+    """The proposals of a template: the first combinations of its space."""
+    if not isinstance(space, dict) or not space or not all(
+        name.isidentifier() and isinstance(values, list) and values and all(isinstance(x, (bool, int, float, str)) for x in values)
+        for name, values in space.items()
+    ):  # fmt: skip
+        return [Proposal(TEMPLATE, text, fault="space is an object with a list of numbers, texts or truth values for each parameter")]
+    combinations = itertools.islice(itertools.product(*space.values()), MOST_PROPOSALS)
+    return [Proposal(TEMPLATE, text, params=dict(zip(space, values))) for values in combinations]
 
 
 def _free(text: str) -> Proposal:

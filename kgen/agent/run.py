@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Sequence
 
 from kgen import paths
-from kgen.agent.proposer import KGEN, REFUSED, Context, KernelChoices, PlanChoices, Proposal, Proposals, Proposer, Verdict
+from kgen.agent.proposer import KGEN, REFUSED, TEMPLATE, Context, KernelChoices, PlanChoices, Proposal, Proposals, Proposer, Verdict
+from kgen.agent.sandboxed import TemplateFault, rendered
 from kgen.candidate import Candidate, ParamValue, Trust
 from kgen.devices.kinds import KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_device
@@ -205,7 +206,13 @@ class _Run:
         return verdict
 
     def _foreign(self, proposal: Proposal) -> Candidate:
-        return Candidate(proposal.text, OUTSIDE, {}, self.evaluator.hardware.device_type, origin=Trust.FOREIGN)
+        text = proposal.text
+        if proposal.language == TEMPLATE:
+            try:
+                text = rendered(text, proposal.params)
+            except TemplateFault as fault:
+                raise _Refused(f"the template cannot be rendered with {dict(proposal.params)}: {fault}") from None
+        return Candidate(text, OUTSIDE, dict(proposal.params), self.evaluator.hardware.device_type, origin=Trust.FOREIGN)
 
     def _typed(self, proposal: Proposal) -> Candidate:
         """The candidate of a typed choice, which kgen renders: it is kgen's own."""
@@ -280,7 +287,7 @@ class _Run:
         return [
             PlanChoices(number, choice.name, option.predicted_ms, tuple(
                 KernelChoices(kernel.name, _values(prefix, kernel)) for kernel, prefix in zip(option.kernels, choice.prefixes)
-            ))
+            ), option, choice.prefixes)
             for number, (choice, option) in enumerate(pairs, 1)
         ]  # fmt: skip
 

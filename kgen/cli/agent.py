@@ -9,14 +9,16 @@ import click
 from kgen.cli.group import NO_SUCCESS, main, say, tell
 from kgen.cli.listing import db_option
 from kgen.cli.options import check_accuracy, judging_options, problem_options
+from kgen.cli.sweep import STRATEGIES
 
 
 @main.command()
 @click.argument("problem")
 @click.option("--model", metavar="NAME", help="The language model to ask.")
 @click.option("--url", metavar="URL", help="The server, which speaks OpenAI's protocol; by default OPENAI_BASE_URL. Nothing else is sent data.")
-@click.option("--proposer", metavar="NAME", default="model", show_default=True, help="Who proposes: model, folder, enumeration, or an entry point.")
+@click.option("--proposer", metavar="NAME", default="model", show_default=True, help="Who proposes: model, folder, enumeration, search, or an entry point.")
 @click.option("--folder", metavar="FOLDER", help="The files of the proposer folder.")
+@click.option("--strategy", type=click.Choice(STRATEGIES[:-1]), default="additive", show_default=True, help="The strategy of the proposer search.")
 @click.option("--rounds", type=click.IntRange(min=1), metavar="N", default=8, show_default=True, help="Ask at most N times.")
 @click.option("--budget", type=click.IntRange(min=1), metavar="N", help="Judge at most N proposals.")
 @click.option("--no-stream", is_flag=True, help="Take each reply in one piece.")
@@ -33,6 +35,7 @@ def agent(
     url: str | None,
     proposer: str,
     folder: str | None,
+    strategy: str,
     rounds: int,
     budget: int | None,
     no_stream: bool,
@@ -67,7 +70,7 @@ def agent(
     from kgen.agent.run import AgentRequest, run
     from kgen.views import plain
 
-    settings = proposers.Settings(model=model, url=url, folder=folder, stream=not no_stream, notice=tell)
+    settings = proposers.Settings(model=model, url=url, folder=folder, strategy=strategy, stream=not no_stream, notice=tell)
     request = AgentRequest(
         asked, proposer, model or "", shown(url or ""), rounds, budget, device, Accuracy(accuracy), baselines, seconds, fresh, db
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kgen.agent import replies
-from kgen.agent.proposer import FREE, KGEN
+from kgen.agent.proposer import FREE, KGEN, TEMPLATE
+from kgen.agent.sandboxed import TemplateFault, rendered
 
 FILE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
 
@@ -35,6 +36,17 @@ def test_typed_choices_are_read() -> None:
     assert [(p.language, p.plan, dict(p.params), p.fault) for p in found] == [(KGEN, 1, {"k0.block": 256}, ""), (KGEN, "row[softmax]", {}, "")]
 
 
+def test_template_with_a_space_is_a_proposal_for_each_combination() -> None:
+    found = replies.read(f'```python\n{FILE}# {{{{ block }}}}\n```\n```json\n{{"space": {{"block": [1, 2], "fast": [true, false]}}}}\n```')
+    assert {(p.language, p.text, p.fault) for p in found} == {(TEMPLATE, FILE + "# {{ block }}\n", "")}
+    assert [dict(p.params) for p in found] == [{"block": b, "fast": f} for b in (1, 2) for f in (True, False)]
+
+
+def test_template_that_python_cannot_parse_is_read() -> None:
+    [found] = replies.read('```\n{% set n = 2 %}\nclass ModelNew(M):\n    x = {{ n * k }}\n```\n```json\n{"space": {"k": [1]}}\n```')
+    assert found.language == TEMPLATE and not found.fault
+
+
 @pytest.mark.parametrize(
     ("reply", "fault"),
     [
@@ -47,6 +59,8 @@ def test_typed_choices_are_read() -> None:
         ('```json\n{"params": {}}\n```', "with plan and params"),
         ('```json\n{"plan": true}\n```', "plan is the name"),
         ('```json\n{"plan": 1, "params": {"a": [1]}}\n```', "params is an object"),
+        ('```json\n{"space": {"a": [1]}}\n```', "needs a template"),
+        (f'```python\n{FILE}```\n```json\n{{"space": {{"a": 1}}}}\n```', "space is an object with a list"),
         ('```json\n{"plan": 1, "code": "rm"}\n```', "'code' is no field"),
     ],
 )
@@ -62,3 +76,24 @@ def test_reply_that_was_ended_says_so() -> None:
 def test_repetition_is_found_and_code_is_not() -> None:
     assert replies.loops("x = 1\n" * 2000) and replies.loops("the same again. " * 400)
     assert not replies.loops("".join(f"x{n} = {n}\n" for n in range(2000))) and not replies.loops("=" * 200)
+
+
+def test_template_is_rendered_with_its_parameters() -> None:
+    assert rendered("{% if fast %}n = {{ block * 2 }}\n{% endif %}", {"fast": True, "block": 4}) == "n = 8\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("{{ blok }}", "'blok' is undefined"),
+        ("{% if %}", "TemplateSyntaxError"),
+        ("{{ ''.__class__.__mro__ }}", "SecurityError"),
+        ("{% include '/etc/passwd' %}", "TypeError"),
+        ("{{ 'x' * 3000000000 }}", "MemoryError"),
+        ("{{ 'x' * 2000000 }}", "more than 1048576 characters"),
+    ],
+)
+def test_template_that_does_harm_is_refused(text: str, fault: str) -> None:
+    with pytest.raises(TemplateFault, match=fault) as raised:
+        rendered(text, {"block": 1})
+    assert "\n" not in str(raised.value)

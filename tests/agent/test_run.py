@@ -10,7 +10,10 @@ from model_server import KEY, Answer, serving
 from running import Home
 
 from kgen.agent import proposer as proposers
+from kgen.devices.hardware import cpu
 from kgen.errors import InputError
+from kgen.problems.problem import Problem
+from kgen.tuning.search import KernelSpace, Option
 
 PROBLEM = """
 import torch
@@ -99,13 +102,42 @@ def test_folder_of_files_is_a_proposer(tmp_path: Path) -> None:
     assert found == ["a", "b"]
 
 
+def context(*sizes: int) -> proposers.Context:
+    """A context with a plan of one kernel for each size, which has so many combinations of a parameter."""
+    plans = []
+    for number, size in enumerate(sizes, 1):
+        space = KernelSpace(f"kernel {number}", [{"block": n} for n in range(size)])
+        kernel = proposers.KernelChoices(space.name, {"k0.block": tuple(range(size))})
+        plans.append(proposers.PlanChoices(number, f"plan {number}", 1.0, (kernel,), Option(f"plan {number}", (space,)), ("k0.",)))
+    return proposers.Context(Problem("made_up", "made_up.py", PROBLEM), cpu(), tuple(plans), {})
+
+
+@pytest.mark.parametrize("name", ["enumeration", "search"])
+def test_continued_search_proposes_what_an_uninterrupted_one_does(name: str) -> None:
+    settings, given = proposers.Settings(strategy="exhaustive"), context(3, 2)
+    whole: list[proposers.Proposal] = []
+    verdicts: list[proposers.Verdict] = []
+    made = proposers.make(name, settings)
+    while found := made.propose(given).proposals:
+        continued = proposers.make(name, settings)
+        for verdict in verdicts:
+            continued.tell([verdict])
+        assert continued.propose(given).proposals == found
+        whole += found
+        verdicts.append(proposers.Verdict(found[0], "ok", ms=10.0 - len(whole)))
+        made.tell(verdicts[-1:])
+    assert len({(p.plan, p.params["k0.block"]) for p in whole}) == len(whole) >= 3
+    assert {p.plan for p in whole} == {"plan 1", "plan 2"} and all(p.language == proposers.KGEN for p in whole)
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "line"),
     [
         ("folder", proposers.Settings(), "needs --folder"),
         ("folder", proposers.Settings(folder="no/such"), "no such folder"),
         ("model", proposers.Settings(), "needs --model"),
-        ("nobody", proposers.Settings(), "no proposer 'nobody': there are enumeration, folder, model"),
+        ("search", proposers.Settings(strategy="tasks"), "no strategy 'tasks'"),
+        ("nobody", proposers.Settings(), "no proposer 'nobody': there are enumeration, folder, model, search"),
     ],
 )
 def test_proposer_that_lacks_something_is_refused(name: str, settings: proposers.Settings, line: str) -> None:
