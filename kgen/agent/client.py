@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import urlsplit, urlunsplit
 
 from kgen.agent import replies
+from kgen.candidate import COUNTABLE
 from kgen.errors import ExtraError, InputError
 
 URL_VARIABLE, KEY_VARIABLE = "OPENAI_BASE_URL", "OPENAI_API_KEY"
@@ -80,7 +81,8 @@ class Client:
         raise InputError(f"{self.url} does not answer after {TRIES} tries: {problem}")
 
     def cleaned(self, text: str) -> str:
-        """A text without the key."""
+        """A text without the key, and without characters that no encoding has."""
+        text = text.encode("utf-8", "replace").decode()
         return text.replace(self._key, "***") if self._key else text
 
     def _asked(self, messages: Sequence[Mapping[str, str]]) -> Reply:
@@ -94,28 +96,28 @@ class Client:
     def _replied(self, create: Any, messages: Sequence[Mapping[str, str]]) -> Reply:
         if not self._stream:
             found = create(model=self.model, messages=[*messages])
-            choice = found.choices[0] if found.choices else None
-            text = (choice.message.content if choice else None) or ""
-            cut = bool(choice and choice.finish_reason == "length") or len(text) > MOST_CHARACTERS
-            return Reply(self.cleaned(text[:MOST_CHARACTERS]), cut or replies.loops(text), *_tokens(found.usage))
+            [choice] = _choices(found) or [None]
+            text = _text(getattr(choice, "message", None))
+            cut = getattr(choice, "finish_reason", None) == "length" or len(text) > MOST_CHARACTERS
+            return Reply(self.cleaned(text[:MOST_CHARACTERS]), cut or replies.loops(text), *_tokens(found))
         with create(model=self.model, messages=[*messages], stream=True, stream_options={"include_usage": True}) as chunks:
             return self._streamed(chunks)
 
     def _streamed(self, chunks: Iterable[Any]) -> Reply:
         parts: list[str] = []
-        length, looked, cut, usage = 0, 0, False, None
+        length, looked, cut, counted = 0, 0, False, None
         for chunk in chunks:
-            usage = chunk.usage or usage
-            for choice in chunk.choices[:1]:
-                parts.append(choice.delta.content or "")
+            counted = chunk if getattr(chunk, "usage", None) else counted
+            for choice in _choices(chunk):
+                parts.append(_text(getattr(choice, "delta", None)))
                 length += len(parts[-1])
-                cut = cut or choice.finish_reason == "length"
+                cut = cut or getattr(choice, "finish_reason", None) == "length"
             if length - looked >= _LOOK:
                 looked = length
                 if length > MOST_CHARACTERS or replies.loops("".join(parts)):
                     cut = True
                     break
-        return Reply(self.cleaned("".join(parts)[:MOST_CHARACTERS]), cut, *_tokens(usage))
+        return Reply(self.cleaned("".join(parts)[:MOST_CHARACTERS]), cut, *_tokens(counted))
 
     def _line(self, error: Exception) -> str:
         return self.cleaned(" ".join(str(error).split())[:300])
@@ -127,8 +129,22 @@ def shown(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
 
 
-def _tokens(usage: Any) -> Iterator[int | None]:
-    yield from (getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
+def _choices(answer: Any) -> list[Any]:
+    """The first choice of an answer, if it has one; servers give answers of any kind."""
+    found = getattr(answer, "choices", None)
+    return found[:1] if isinstance(found, list) else []
+
+
+def _text(message: Any) -> str:
+    found = getattr(message, "content", None)
+    return found if isinstance(found, str) else ""
+
+
+def _tokens(answer: Any) -> Iterator[int | None]:
+    """The tokens of the prompt and of the reply, where the server has counted them."""
+    for name in ("prompt_tokens", "completion_tokens"):
+        found = getattr(getattr(answer, "usage", None), name, None)
+        yield found if isinstance(found, int) and 0 <= found <= COUNTABLE else None
 
 
 def _wait(error: Any, attempt: int) -> float:

@@ -17,7 +17,7 @@ from kgen.agent.sandboxed import TemplateFault, rendered
 from kgen.candidate import Candidate, ParamValue, Trust
 from kgen.devices.kinds import KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_device
-from kgen.errors import CaptureError, RenderError
+from kgen.errors import CaptureError, KgenError, PluginError, RenderError
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
@@ -153,10 +153,21 @@ class _Run:
         while number < self.request.rounds and not self._spent():
             number += 1
             self.say(f"round {number} of {self.request.rounds}: asking {self.request.model or self.request.proposer}")
-            found = self.proposer.propose(self._context())
+            found = self._proposed()
             if not found.proposals:
                 return
             self._judge(self._keep(number, found))
+
+    def _proposed(self) -> Proposals:
+        context = self._context()
+        try:
+            return self.proposer.propose(context)
+        except KgenError:
+            raise
+        except Exception as error:
+            if type(self.proposer).__module__.startswith("kgen."):
+                raise
+            raise PluginError(f"the proposer {self.request.proposer} raised {type(error).__name__}: {error}") from error
 
     def _spent(self) -> bool:
         return self.request.budget is not None and len(self.verdicts) >= self.request.budget

@@ -26,6 +26,15 @@ def printable(text: str) -> str:
     return text.replace("\0", "\u2400")
 
 
+def storable(value: Any) -> Any:
+    """``value`` with JSON values alone, and without what PostgreSQL cannot store."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {printable(str(key)): storable(item) for key, item in value.items()}
+    return [storable(item) for item in value] if isinstance(value, (list, tuple)) else plain(value)
+
+
 def canonical(value: Mapping[str, Any]) -> str:
     """One text for equal mappings, whatever the order of their keys; hashes are made of it."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)

@@ -14,7 +14,7 @@ from kgen.errors import NotFoundError
 from kgen.plan import Plan
 from kgen.problems.problem import Problem, sizes
 from kgen.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing, read_product
-from kgen.store import codec, models, rows
+from kgen.store import codec, models, proposals, rows
 from kgen.store.database import Database
 from kgen.store.results import BestRow, CandidateDetail, Failures, Judgement, Known, ProblemRow, Rejections, SweepDetail, SweepRow, Trial
 from kgen.store.selection import EVERY, Selection, state
@@ -573,21 +573,13 @@ def candidate(database: Database, candidate_id: str) -> CandidateDetail:
             source_lines=row.source_lines,
             control=row.control,
             origin=row.origin,
-            proposed_by=_proposed_by(connection, candidate_id),
+            proposed_by=proposals.proposed_by(connection, candidate_id),
             source=row.text,
             judgements=_judgements(connection, candidate_id),
             finals=_finals(connection, candidate_id),
             rooflines={sweep: found["roofline"] for sweep, found in arguments.items() if found.get("roofline")},
             products={sweep: tuple(map(read_product, found.get("products", ()))) for sweep, found in arguments.items()},
         )
-
-
-def _proposed_by(connection: Connection, candidate_id: str) -> str:
-    """The model, or the proposer, that proposed a candidate first; empty where nobody did."""
-    table, trial = models.Proposal, models.Trial
-    query = select(table.proposer, table.model, table.proposals).join(trial, trial.sweep_id == table.sweep_id)
-    found = connection.execute(query.where(trial.candidate_id == candidate_id).order_by(table.created_at, table.number)).all()
-    return next((row.model or row.proposer for row in found if any(p.get("candidate") == candidate_id for p in row.proposals)), "")
 
 
 def _finals(connection: Connection, candidate_id: str) -> dict[str, Timing]:

@@ -83,7 +83,7 @@ def finish(
 ) -> list[tuple[str, str]]:
     """Answer requests, by owner and id, in one transaction. Returns those that had no answer before: each gets one alone."""
     table = models.Request
-    changes = {"state": DONE, "answer": _storable(answer), "environment": environment, "ended_at": rows.now()}
+    changes = {"state": DONE, "answer": codec.storable(answer), "environment": environment, "ended_at": rows.now()}
     answered = []
     with database.connections.write() as connection:
         for owner, id in requests:
@@ -160,12 +160,3 @@ def _row(request: StoredRequest) -> dict[str, Any]:
         "created_at": request.created_at,
         "asked": dict(request.asked),
     }
-
-
-def _storable(value: Any) -> Any:
-    """``value`` with JSON values alone, and without what PostgreSQL cannot store."""
-    if isinstance(value, str):
-        return codec.printable(value)
-    if isinstance(value, Mapping):
-        return {codec.printable(str(key)): _storable(item) for key, item in value.items()}
-    return [_storable(item) for item in value] if isinstance(value, (list, tuple)) else codec.plain(value)

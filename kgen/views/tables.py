@@ -108,9 +108,10 @@ def _sweep_speedup(best: Trial | None) -> str:
 
 def _subject(row: SweepRow) -> str:
     """The problem that was swept, after the name of the file where a single file was judged."""
-    is_file = "file" in row.arguments
     title = problem_title(row.problem)
-    return f"{Path(row.arguments['file']).name} on {title}" if is_file else title
+    if row.kind == "agent":
+        return f"{row.arguments.get('model') or row.arguments.get('proposer')} on {title}"
+    return f"{Path(row.arguments['file']).name} on {title}" if "file" in row.arguments else title
 
 
 def _state(row: SweepRow) -> str:
@@ -131,6 +132,7 @@ def sweep(console: Console, detail: SweepDetail, plans: Sequence[Plan]) -> None:
         ("class", f"accuracy {row.accuracy}"),
         ("file", row.arguments["file"]) if row.kind == "eval" else ("coverage", _coverage(detail)),
         *([("template", row.arguments["file"])] if row.kind == "tune" else []),
+        *([("proposer", " ".join(filter(None, map(row.arguments.get, ("proposer", "model", "url")))))] if row.kind == "agent" else []),
     ]
     print_facts(console, facts)
     _warn_of_trivial_answers(console, row.problem.passed_by)

@@ -22,6 +22,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     finish: str = "stop"
     drops: bool = False
+    raw: str = ""  # the whole body of a 200
 
 
 @dataclass
@@ -55,6 +56,8 @@ def serving(*answers: Answer) -> Iterator[ModelServer]:
             answer = script.next()
             if answer.status != 200:
                 self._send(answer.status, {"error": {"message": answer.text, "type": "error"}}, answer.headers)
+            elif answer.raw:
+                self._bytes(200, answer.raw.encode(), answer.headers)
             elif body.get("stream"):
                 self._stream(answer)
             else:
@@ -63,7 +66,9 @@ def serving(*answers: Answer) -> Iterator[ModelServer]:
                 self._send(200, {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}, {})
 
         def _send(self, status: int, value: Any, headers: dict[str, str]) -> None:
-            data = json.dumps(value).encode()
+            self._bytes(status, json.dumps(value).encode(), headers)
+
+        def _bytes(self, status: int, data: bytes, headers: dict[str, str]) -> None:
             self.send_response(status)
             for name, text in {"content-type": "application/json", "content-length": str(len(data)), **headers}.items():
                 self.send_header(name, text)

@@ -42,6 +42,28 @@ def test_reply_that_repeats_itself_is_ended() -> None:
     assert reply.cut and len(reply.text) < 20_000
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    "raw",
+    ["<html>hello</html>", "{}", "[]", "null", '{"choices": null, "usage": 3}', '{"choices": [{"message": null, "delta": null}]}',
+     '{"choices": [{"message": {"content": [1]}}], "usage": {"prompt_tokens": -1, "completion_tokens": 1e99}}'],
+)  # fmt: skip
+def test_answer_of_another_kind_is_an_empty_reply_or_one_line(raw: str, stream: bool) -> None:
+    kind = {"content-type": "text/html" if raw[0] == "<" else "application/json"}
+    with serving(Answer(raw=raw, headers=kind)) as server:
+        try:
+            reply = client(server, [], stream).ask(QUESTION)
+        except InputError as error:
+            assert "\n" not in str(error)
+        else:
+            assert (reply.text, reply.prompt_tokens, reply.reply_tokens) == ("", None, None)
+
+
+def test_characters_that_no_encoding_has_are_replaced() -> None:
+    with serving(Answer("a\ud800b")) as server:
+        assert client(server, []).ask(QUESTION).text == "a?b"
+
+
 @pytest.mark.parametrize(
     "fault",
     [Answer("busy", 429, {"retry-after": "7"}), Answer("broken", 500), Answer("away", 503), Answer("x" * 2000, drops=True)],
