@@ -51,6 +51,7 @@ EXTRAS = (
     Extra("browse", "datasette", "for `kgen browse`"),
     Extra("ray", "ray", "for `kgen sweep --cluster`"),
     Extra("serve", "starlette", "for `kgen serve`"),
+    Extra("agent", "openai", "to ask models in `kgen agent`"),
     Extra("postgresql", "psycopg", "for databases on a PostgreSQL server"),
 )
 
