@@ -30,7 +30,7 @@ _LONGEST = (
     "evaluator", "test_candidates_cpu.py", "test_adversarial.py", "test_emulation.py", "test_problems.py", "test_cuda_compiles.py",
     "test_kills.py", "test_breadth.py", "test_robustness.py", "test_fusion.py", "test_moments.py", "test_capture.py", "swept",
     "test_convolution_kernels.py", "test_own.py", "test_rewrites.py", "test_eval.py", "test_operators.py", "test_cluster.py", "test_render.py",
-    "test_sweep.py", "test_serve.py", "test_reductions_cpu.py", "test_devices.py", "test_oracle.py", "test_processes.py", "test_contraction.py", "test_suite.py",
+    "test_sweep.py", "test_own_template.py", "test_run.py", "test_serve.py", "test_reductions_cpu.py", "test_devices.py", "test_oracle.py", "test_processes.py", "test_contraction.py", "test_suite.py",
     "test_space.py", "test_sandbox.py", "test_capturing.py", "test_build.py", "test_tolerance.py", "test_browser.py", "test_half_oracle.py",
 )  # fmt: skip
 
