@@ -228,6 +228,12 @@ def test_nan_of_inputs_that_are_not_large_is_nan():
         assert mine.isnan().any() and row["ok"] and not other["ok"]
 
 
+def test_single_number_that_another_seed_gives_by_chance_is_no_trivial_answer() -> None:
+    of = oracle("return y.square().mean()")
+    of.pool[1] = of.pool[0]
+    assert of.health() == []
+
+
 def test_own_candidates_are_tried_on_about_twelve_distributions() -> None:
     text = TEXT.format(forward=indent("return y", " " * 8)).replace("randn(64, 8)", "randn(512, 8)")
     names = [name for strict in (False, True) for name, _ in Oracle(
