@@ -8,18 +8,17 @@ A fingerprint needs no capture and reads no value of a tensor. A hit is checked 
 import dis
 import hashlib
 import sys
-from functools import lru_cache
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Iterator
 
 import torch
 from torch import nn
 
-from kgen.optimized.twin import RUN, WATCH, base_of
+from kgen.optimized.twin import ALL_HOOKS, MARKS, base_of
 
 _FORMAT = "1"  # a change makes all stored fingerprints old
 _DEPTH = 6  # of functions that call functions, and of values in attributes
-_SKIPPED = {WATCH, RUN, "kgen", "_graph", "_code", "meta", "_parameters", "_buffers", "_modules", "training"}
+_SKIPPED = {*MARKS, "_graph", "_code", "meta", "_parameters", "_buffers", "_modules", "training"}
 
 
 def fingerprint(module: nn.Module, calls: list[tuple[tuple[Any, ...], dict[str, Any]]], settings: tuple[Any, ...]) -> str:
@@ -72,7 +71,8 @@ class _Writer:
                 self.value(x)
         for name in sorted(state.keys() - _SKIPPED):
             self.add(name)
-            self.value(state[name])
+            # The keys of hooks count all hooks of the process.
+            self.value([*state[name].values()] if name in ALL_HOOKS and state[name] else state[name])
 
     def value(self, value: Any, depth: int = 0) -> None:
         """A value: primitive ones by their text, tensors by their kinds, others by their classes and attributes."""
@@ -113,9 +113,11 @@ class _Writer:
         return True
 
 
-@lru_cache(maxsize=4096)
 def _class_texts(base: type) -> tuple[str, ...]:
-    """The code of a class: its own methods and those that it inherits, but for torch's, whose version says enough."""
+    """The code of a class: its own methods and those that it inherits, but for torch's, whose version says enough.
+
+    They are read each time: a method may be patched.
+    """
     found: list[str] = []
     seen: set[int] = set()
     for one in base.__mro__:

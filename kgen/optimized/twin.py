@@ -20,13 +20,14 @@ from torch import nn
 WATCH, RUN, REPORT = "_kgen_watch", "_kgen_run", "kgen"  #: entries of a twin's ``__dict__``
 
 #: Entries that are no facts about a module: kgen's own, and marks that torch's compilers leave.
-_OWN = {WATCH, RUN, REPORT, "_is_torch_compile", "_compiled_call_impl"}
+MARKS = {WATCH, RUN, REPORT, "_is_torch_compile", "_compiled_call_impl"}
 _TABLES = ("_parameters", "_buffers", "_modules")
 _HOOKS = (
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
     "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs",
 )  # fmt: skip
 _STATE_HOOKS = ("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
+ALL_HOOKS = (*_HOOKS, *_STATE_HOOKS)
 _REGISTERING = (
     "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook", "register_full_backward_pre_hook",
     "register_backward_hook", "_apply", "register_parameter", "register_buffer", "add_module",
@@ -89,8 +90,8 @@ def _twin(module: nn.Module, made: dict[int, nn.Module]) -> nn.Module:
             return module
         raise TypeError("it is a scripted module")
     found = made[id(module)] = object.__new__(watched(base_of(module)))
-    state = {name: value for name, value in vars(module).items() if name not in _OWN}
-    for name in (*_TABLES, *_HOOKS, *_STATE_HOOKS, "_non_persistent_buffers_set"):
+    state = {name: value for name, value in vars(module).items() if name not in MARKS}
+    for name in (*_TABLES, *ALL_HOOKS, "_non_persistent_buffers_set"):
         if name in state:
             state[name] = state[name].copy()
     state["_modules"] = {
@@ -237,7 +238,7 @@ class Facts:
 
 def _is_attribute(name: str) -> bool:
     """Whether an entry of a module's ``__dict__`` is neither a table, nor hooks, nor kgen's own."""
-    return name not in _OWN and name not in _TABLES and name not in _HOOKS and name not in _STATE_HOOKS
+    return name not in MARKS and name not in _TABLES and name not in ALL_HOOKS
 
 
 def _facts(module: nn.Module, is_root: bool) -> dict[str, Any]:

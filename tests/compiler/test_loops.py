@@ -252,6 +252,13 @@ def test_equal_parts_of_an_axis_are_stored_without_masks(forward: str, stores: l
     assert len(stores) == 1 or not any(load.access.mask for load in found.loads)
 
 
+def test_tables_that_are_stacked_are_looked_up_for_their_own_part_alone() -> None:
+    init = "self.t = nn.ModuleList(nn.Embedding(9, 16) for _ in range(7))"
+    of = graph(made(source("return torch.stack([t(x[k]) for k, t in enumerate(self.t)], 1)", "torch.randint(0, 9, (7, 5))", init)))
+    program = lower(of, [n.name for n in of.nodes], of.returns)
+    assert len(program.stores) == 7 and not any(load.access.mask for load in program.loads)
+
+
 def test_values_that_only_a_mask_chooses_are_summed_along_its_axis() -> None:
     found = program("return torch.stack([x.exp(), x], -1).logsumexp(-1)")
     assert (found.cols, found.strided) == (2, True)

@@ -383,6 +383,23 @@ def test_fingerprints_tell_modules_apart(module: Block) -> None:
     assert of(module) != of(module, torch.randn(5, 3, 8)) != of(module, X.double())
 
 
+def test_a_fingerprint_does_not_depend_on_what_ran_before(module: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hooked() -> Block:
+        found = Block().eval()
+        found.linear.register_forward_hook(print)
+        return found
+
+    def of(module: Block) -> str:
+        return fingerprint(module, [((X,), {})], ())
+
+    before, with_hook = of(module), of(hooked())
+    module._is_torch_compile = True  # the mark of torch.compile
+    assert of(module) == before
+    assert of(hooked()) == with_hook != before  # hooks are counted
+    monkeypatch.setattr(Block, "forward", lambda self, x: x)
+    assert of(module) != before
+
+
 @pytest.mark.parametrize(
     ("more", "error"),
     [

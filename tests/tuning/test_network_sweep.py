@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
-from running import Ended, Home, wait
+from running import Ended, Home
 from networks import NETWORK, RELATIVE
+
+from kgen.devices.kinds import KINDS
 
 _SWEEP = ("--mode", "eval", "--device", "cpu", "--baselines", "eager", "--budget", "4", "--json")
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Home, Ended]]:
+def brief_finals() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(KINDS, "cpu", replace(KINDS["cpu"], final_seconds=1.0))
+        yield
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory, one_server: None, brief_finals: None) -> tuple[Home, Ended]:
     folder = tmp_path_factory.mktemp("network")
     home = Home(folder)
     for name, source in (("network", NETWORK), ("relative", RELATIVE)):
         (folder / f"{name}.py").write_text(source)
-    yield home, wait(home.start_brief("sweep", str(folder / "network.py"), *_SWEEP))
+    return home, home.typed("sweep", str(folder / "network.py"), *_SWEEP)
 
 
 def tuned(ended: Ended) -> list[str]:
@@ -52,5 +62,5 @@ def test_tasks_are_listed_those_that_take_longest_first(swept: tuple[Home, Ended
 
 def test_relative_measures_only_what_is_new(swept: tuple[Home, Ended]) -> None:
     home, first = swept
-    second = wait(home.start_brief("sweep", str(home.folder / "relative.py"), *_SWEEP))
+    second = home.typed("sweep", str(home.folder / "relative.py"), *_SWEEP)
     assert len(tuned(second)) < len(tuned(first)) / 2

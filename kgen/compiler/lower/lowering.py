@@ -23,6 +23,8 @@ from kgen.compiler.operators.scatters import looped
 from kgen.compiler.operators.table import OPS
 
 
+#: The most parts with statements of their own where tables are looked up under masks. Without parts, each element looks up all.
+MOST_LOOKED_UP = 16
 MOST_NODES = 128  # nodes of one kernel; a loop that forward unrolls has more
 
 
@@ -87,9 +89,11 @@ def _parts(builder: ProgramBuilder) -> _Parts | None:
             start = symbol - within.index
             ends = {start} if within.below else set()
             changes.setdefault(symbol, set()).update(ends | ({start + within.size} if within.above else set()))
+    looked_up = any(step.kind == "load" and step.mask and step.args for step in builder.steps.values())
+    most = MOST_LOOKED_UP if looked_up else MOST_PARTS
     for symbol, at in changes.items():
         extent = builder.axes.extents.get(symbol)
-        for count in range(2, MOST_PARTS + 1) if isinstance(extent, int) else ():
+        for count in range(2, most + 1) if isinstance(extent, int) else ():
             size, rest = divmod(extent, count)
             if not rest and all(end.is_Integer and end % size == 0 for end in at):
                 return _Parts(symbol, count, size)

@@ -15,7 +15,7 @@ from typing import Callable, Mapping, Sequence
 
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.strict.processes import settle_ms
-from kgen.evaluator.timing.measure import MIN_CALLS, Runner, check_timed
+from kgen.evaluator.timing.measure import MIN_CALLS, Runner, calls_per_block, check_timed
 from kgen.protocol import Phase, Status
 
 REMEASUREMENTS, REMEASURED_ROUNDS = 3, 4  #: of a suspected subject, at most, in turns with PyTorch
@@ -189,17 +189,18 @@ def queue_alike(runners: Sequence[Runner]) -> None:
 
 
 def measured_again(runner: StrictRunner, reason: str, *, beside: StrictRunner, generator: random.Random) -> str:
-    """Measure a suspected subject again in turns with PyTorch (``beside``), a few times at most: on a busy machine,
-    PyTorch's times of another moment mislead. Returns the anomaly that stays, or an empty text. Only the samples of the
-    last measurement are kept."""
-    for _ in range(REMEASUREMENTS):
+    """Measure a suspected subject again in turns with PyTorch (``beside``), a few times at most. On a busy machine,
+    PyTorch's times of another moment mislead, and so do the medians of few calls. Each time has more calls than the one
+    before. Returns the anomaly that stays, or an empty text. Only the samples of the last measurement are kept."""
+    calls = max(MIN_CALLS, calls_per_block(runner.steady_ms, "cuda" if runner.cuda else "cpu"))
+    for times in range(1, REMEASUREMENTS + 1):
         if not reason or runner.median_ms < runner.floor_ms:
             break  # a busy machine makes no subject too fast
         runner.forget()
         beside.forget()
         for subject in (beside, runner) * REMEASURED_ROUNDS:
             queue_alike((beside, runner))
-            subject.block(MIN_CALLS, generator, checked=True, thorough=True)
+            subject.block(times * calls, generator, checked=True, thorough=True)
         reason = anomaly(runner, eager=beside.times())
     return reason
 

@@ -228,6 +228,24 @@ def test_nan_of_inputs_that_are_not_large_is_nan():
         assert mine.isnan().any() and row["ok"] and not other["ok"]
 
 
+def test_single_number_that_another_seed_gives_by_chance_is_no_trivial_answer() -> None:
+    of = oracle("return y.square().mean()")
+    of.pool[1] = of.pool[0]
+    assert of.health() == []
+
+
+@pytest.mark.parametrize("least, threads", [(0.0, 2), (60.0, 1)])
+def test_short_forwards_are_computed_by_one_thread(least: float, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    of, before = oracle("return y"), torch.get_num_threads()
+    for bound in ("_SHORT_FORWARD", "_LITTLE_WORK"):
+        monkeypatch.setattr(f"kgen.evaluator.correctness.oracle.{bound}", least)
+    try:
+        of.set_threads(2)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_own_candidates_are_tried_on_about_twelve_distributions() -> None:
     text = TEXT.format(forward=indent("return y", " " * 8)).replace("randn(64, 8)", "randn(512, 8)")
     names = [name for strict in (False, True) for name, _ in Oracle(

@@ -232,6 +232,15 @@ def test_a_failure_when_measured_again_leaves_pytorch_its_samples(suspected):
     assert eager.blocks
 
 
+def test_each_time_a_doubt_is_measured_again_has_more_calls(suspected, monkeypatch):
+    subject, eager = suspected
+    reasons = iter(["slow", "slow", ""])
+    monkeypatch.setattr(timing_anomalies, "anomaly", lambda runner, **_: lengths.append(len(runner.blocks[0])) or next(reasons))
+    lengths = []
+    again(subject, eager)
+    assert lengths == [lengths[0] * times for times in (1, 2, 3)] and lengths[0] > timing_anomalies.MIN_CALLS
+
+
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that only :class:`Launching` moves."""

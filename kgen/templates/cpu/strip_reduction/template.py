@@ -144,19 +144,33 @@ class _Emitter:
         given = [f"const {value_type(self.program.dtypes[name])} {name} = {name}_strip[place];" for name in found]
         return ["#pragma omp simd", *block("for (int place = 0; place < width; ++place)", [*given, *lines])]
 
-    def _load(self, load: Load) -> str:
-        """The element of the row at ``place``; nothing is read where the mask does not hold."""
-        index, condition = load.access.index(beside="place"), load.access.condition("(row + place)", "col")
+    def _load(self, load: Load, place: str = "place") -> str:
+        """The element of the row at ``place``, or of each row; nothing is read where the mask does not hold."""
+        index, condition = load.access.index(beside=place), load.access.condition(f"(row + {place})" if place else "row", "col")
         if not load.tensor and load.dtype == "bool":
             index, condition = condition, ""
         value = loaded(f"{self.sources[load.tensor]}[{index}]", load.dtype) if load.tensor else index
         return f"const {value_type(load.dtype)} {load.name} = {f'{condition} ? {value} : {fill(load)}' if condition else value};"
 
-    def _made(self, step: Map | Load) -> str:
-        return self._load(step) if isinstance(step, Load) else statement(step, "cpu")
+    def _made(self, step: Map | Load, place: str = "place") -> str:
+        return self._load(step, place) if isinstance(step, Load) else statement(step, "cpu")
 
-    def _store(self, store: Store) -> str:
-        return f"{written(store, self.arguments)}[{store.access.index(beside='place')}] = {store_value(store)};"
+    def _store(self, store: Store, place: str = "place") -> str:
+        return f"{written(store, self.arguments)}[{store.access.index(beside=place)}] = {store_value(store)};"
+
+    def _of_all_rows(self, of: Pass) -> tuple[Step, ...]:
+        """Stores of one element for all rows of a strip, behind the steps that they take. They stand in front of the loop over
+        the rows: no compiler makes vectors of a loop that writes one element again and again."""
+        across, alike = self.program.row_loops[-1].symbol, {}
+        for step in (*of.loads, *of.maps):
+            follows_row = isinstance(step, Load) and across in step.access.symbols
+            if not follows_row and alike.keys() >= set(step.args):
+                alike[step.name] = step
+        stores = [s for s in of.stores if across not in s.access.symbols and s.arg in alike]
+        needed = {s.arg for s in stores}
+        for name, step in reversed(alike.items()):
+            needed |= set(step.args) if name in needed else set()
+        return (*(step for name, step in alike.items() if name in needed), *stores)
 
     def row_level(self, stores: Sequence[Store], loads: Sequence[Load], maps: Sequence[Map]) -> list[str]:
         """Row values from memory and from other row values, kept for the strip; then their stores."""
@@ -177,13 +191,13 @@ class _Emitter:
         lines: list[str] = []
         for r in of.reductions:
             lines += self._started(r)
-        body = [self._load(x) for x in of.loads]
-        body += [f"const {value_type(self.program.dtypes[name])} {name} = {name}_kept[col][place];" for name in of.held]
-        body += [self._made(m) for m in of.maps]
+        once = self._of_all_rows(of)
+        ahead = [self._store(step, "") if isinstance(step, Store) else self._made(step, "") for step in once]
+        held = [f"const {value_type(self.program.dtypes[name])} {name} = {name}_kept[col][place];" for name in of.held]
+        values = [*map(self._load, of.loads), *held, *map(self._made, of.maps)]
+        body = [*(self._load(x) for x in of.loads if x not in once), *held, *(self._made(m) for m in of.maps if m not in once)]
         body += [f"{name}_kept[col][place] = {name};" for name in of.keeps]
-        values = [line for line in body if "_kept[col][place] = " not in line]
-        for s in of.stores:
-            body.append(self._store(s))
+        body += [self._store(s) for s in of.stores if s not in once]
         first, last = ("first_col", "last_col") if self.parts > 1 else ("0", self.cols)
         takes, behind, opened, after = [], [], [], []
         for r in of.reductions:
@@ -203,6 +217,7 @@ class _Emitter:
             else:
                 takes += self._taken(r)
         loop = self._across([*body, *takes], (*of.loads, *of.maps, *of.stores, *of.reductions)) if body or takes else []
+        loop = [*ahead, *loop]
         if opened:
             inner = [*opened, f"const {self.integer} end = begin + {self.tile} < {last} ? begin + {self.tile} : {last};",
                      *block(f"for ({self.integer} col = begin; col < end; ++col)", loop), *self._across(behind)]  # fmt: skip
