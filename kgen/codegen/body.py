@@ -3,7 +3,7 @@
     linear_weight, linear_bias = kept.tensors                          weights for calls of the library
     linear = F.linear(x, linear_weight, linear_bias)                   a call of the library
     softmax = dense(linear, torch.float32)  # written over             memory that kernels read and write
-    launch(_launch_kernels, (softmax,), batch_size)                    a run of kernels: one call of a C function
+    launch(_launch_kernels, softmax.data_ptr(), batch_size)            a run of kernels: one call of a C function
     return softmax
 """
 
@@ -89,7 +89,7 @@ class Step:
 class Run:
     """A function of C that launches kernels one behind the other, and the arguments of each as source.
 
-    ``tensors`` is the length of its table of pointers to the call's tensors.
+    ``tensors`` is the number of pointers to the call's tensors.
     """
 
     name: str
@@ -97,6 +97,10 @@ class Run:
     tensors: int
     takes_weights: bool
     takes_batch: bool
+
+    def packed(self, streams: bool) -> str:
+        """The format of ``struct`` for its arguments, the stream last."""
+        return f"{self.tensors}P" + "P" * self.takes_weights + "q" * self.takes_batch + "P" * streams
 
 
 class Body:
@@ -430,8 +434,8 @@ class Body:
         layout = Layout.of(step)
         allocations = [self._allocation(tensor) for tensor in layout.tensors]
         step.made += [tensor.name for tensor in layout.tensors]
-        arguments = [f"_{run.name}", tuple_source(layout.table(step))]
-        arguments += ["kept.table"] if run.takes_weights else []
+        arguments = [f"_{run.name}", *(f"{name}.data_ptr()" for name in layout.table(step))]
+        arguments += ["kept.pointers"] if run.takes_weights else []
         arguments += ["batch_size"] if run.takes_batch else []
         arguments += ["stream"] if self.has_streams else []
         return [*step.lines, *allocations, f"launch({', '.join(arguments)})", *step.behind]
