@@ -41,7 +41,7 @@ GOAL = (12.0, 2.5, 3.0, 0.12)
 #: Levels and numbers of problems: matmul, reductions, a convolution and a scan; chains of one to five kernels.
 WINNERS = {(1, 1), (1, 23), (1, 40), (1, 50), (1, 89), (2, 13), (2, 21), (2, 37), (2, 39), (2, 99)}
 #: Functions of an export that are no call of the library.
-_OWN = {"launch", "dense", "new_empty", "on_device"}
+_OWN = {"launch", "dense", "new_empty", "data_ptr", "on_device"}
 
 
 # In the process of one module ------------------------------------------------------------------------------------
