@@ -41,7 +41,7 @@ GOAL = (12.0, 2.5, 3.0, 0.12)
 #: Levels and numbers of problems: matmul, reductions, a convolution and a scan; chains of one to five kernels.
 WINNERS = {(1, 1), (1, 23), (1, 40), (1, 50), (1, 89), (2, 13), (2, 21), (2, 37), (2, 39), (2, 99)}
 #: Functions of an export that are no call of the library.
-_OWN = {"launch", "dense", "new_empty", "on_device"}
+_OWN = {"launch", "dense", "new_empty", "data_ptr", "on_device"}
 
 
 # In the process of one module ------------------------------------------------------------------------------------
@@ -145,8 +145,9 @@ def one(words: Sequence[str]) -> dict[str, Cell]:
 # The conductor ---------------------------------------------------------------------------------------------------
 
 
-def in_a_process(words: Sequence[str]) -> dict[str, Cell]:
-    with tempfile.TemporaryDirectory() as folder:
+def in_a_process(words: Sequence[str], builds: Path | None) -> dict[str, Cell]:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = str(builds or temporary)
         environment = os.environ | {"TORCH_EXTENSIONS_DIR": folder, "PYTHONPATH": str(ROOT), "KGEN_HOME": folder}
         try:
             ran = subprocess.run([sys.executable, __file__, "--one", *words], env=environment, capture_output=True, text=True, timeout=SECONDS)
@@ -167,7 +168,10 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--layers", nargs="*", type=int, default=[2], help="of BERT; 12 are BERT base")
     parser.add_argument("--only", default="", help="regular expression over the modules' names")
     parser.add_argument("--at-once", type=int, default=max(1, len(os.sched_getaffinity(0)) - 2), help="modules that are built beside each other")
+    parser.add_argument("--builds", type=Path, metavar="FOLDER", help="where built modules stay, so that another run builds nothing")
     options = parser.parse_args(words)
+    if options.builds:
+        options.builds.mkdir(parents=True, exist_ok=True)
     winners = {(row["level"], row["problem"]): row for row in recorded(options.record)}
     tasks = {}
     for file in problem_files(options.paths):
@@ -180,7 +184,7 @@ def main(words: Sequence[str]) -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.at_once) as pool:
         lock = str(Path(folder) / "device")
-        for name, found in zip(names, pool.map(lambda name: in_a_process([lock, *tasks[name]]), names)):
+        for name, found in zip(names, pool.map(lambda name: in_a_process([lock, *tasks[name]], options.builds), names)):
             rows.append({"module": name} | found)
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     notes = __doc__.partition("\n\n")[2].partition("\n\n")[2].replace("\n", " ").strip()

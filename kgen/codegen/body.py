@@ -3,12 +3,14 @@
     linear_weight, linear_bias = kept.tensors                          weights for calls of the library
     linear = F.linear(x, linear_weight, linear_bias)                   a call of the library
     softmax = dense(linear, torch.float32)  # written over             memory that kernels read and write
-    launch(_launch_kernels, (softmax,), batch_size)                    a run of kernels: one call of a C function
+    launch(_launch_kernels, softmax.data_ptr(), batch_size)            a run of kernels: one call of a C function
     return softmax
 """
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Callable, Iterator, Mapping
@@ -16,11 +18,14 @@ from typing import Callable, Iterator, Mapping
 from kgen.codegen.forward import Forward, python_name, targets, tuple_source, weight_source
 from kgen.codegen.template import Argument, Rendering
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel
+from kgen.compiler.graph.dtypes import nbytes
 from kgen.compiler.graph.graph import Node, Tensor
 from kgen.compiler.graph.library_call import SHORTER, written
 from kgen.compiler.loops.program import Program
 
 _FEW_STEPS = 8  # of a forward; in a longer one, tensors are freed as soon as nothing uses them
+FEWEST_PARTS = 2  # temporaries of a run for one allocation; another allocation takes 2.5 us; benchmarks/results/host_time.md
+_PART = 256  # bytes; parts of an allocation begin at multiples of it
 
 #: Functions of the same arguments as an operator. A call of an operator by its name takes 1.5 to 2.5 us more (two CPU cores).
 _NAMES = {
@@ -89,7 +94,7 @@ class Step:
 class Run:
     """A function of C that launches kernels one behind the other, and the arguments of each as source.
 
-    ``tensors`` is the length of its table of pointers to the call's tensors.
+    ``tensors`` is the number of pointers to the call's tensors.
     """
 
     name: str
@@ -97,6 +102,10 @@ class Run:
     tensors: int
     takes_weights: bool
     takes_batch: bool
+
+    def packed(self, streams: bool) -> str:
+        """The format of ``struct`` for its arguments, the stream last."""
+        return f"{self.tensors}P" + "P" * self.takes_weights + "q" * self.takes_batch + "P" * streams
 
 
 class Body:
@@ -372,7 +381,7 @@ class Body:
         return [self._run(name, step) for name, step in zip(names, steps)]
 
     def _run(self, name: str, step: Step) -> Run:
-        layout, weights = Layout.of(step), [*self.read, *self.derived]
+        layout, weights = self._layout(step), [*self.read, *self.derived]
         tensors = layout.table(step)
 
         def source(pointer: Pointer) -> str:
@@ -427,19 +436,22 @@ class Body:
         return over
 
     def _launched(self, step: Step, run: Run) -> list[str]:
-        layout = Layout.of(step)
-        allocations = [self._allocation(tensor) for tensor in layout.tensors]
-        step.made += [tensor.name for tensor in layout.tensors]
-        arguments = [f"_{run.name}", tuple_source(layout.table(step))]
-        arguments += ["kept.table"] if run.takes_weights else []
+        layout = self._layout(step)
+        allocations = [self._allocation(tensor) for tensor in layout.tensors if tensor not in layout.parts]
+        allocations += layout.division(self.first) if layout.parts else []
+        step.made += [tensor.name for tensor in layout.tensors if tensor not in layout.parts] + ["memory"] * bool(layout.parts)
+        arguments = [f"_{run.name}", *map(layout.pointer, layout.table(step))]
+        arguments += ["kept.pointers"] if run.takes_weights else []
         arguments += ["batch_size"] if run.takes_batch else []
         arguments += ["stream"] if self.has_streams else []
         return [*step.lines, *allocations, f"launch({', '.join(arguments)})", *step.behind]
 
+    def _layout(self, step: Step) -> Layout:
+        return Layout.of(step, FEWEST_PARTS if self.has_streams else None)
+
     def _allocation(self, tensor: Memory) -> str:
         own = "" if tensor.dtype == self.graph.inputs[0].type.dtype else f", dtype=torch.{tensor.dtype}"
-        comment = f"  # {', then '.join(tensor.values)}" if len(tensor.values) > 1 else ""
-        return f"{tensor.name} = {self.first}.new_empty({tensor.sizes}{own}){comment}"
+        return f"{tensor.name} = {self.first}.new_empty({tensor.sizes}{own}){tensor.comment}"
 
 
 @dataclass
@@ -455,6 +467,15 @@ class Memory:
     last: int
     leaves: bool
 
+    @property
+    def count(self) -> str:
+        """Python source of the number of elements."""
+        return self.elements[0] if len(self.elements) == 1 else f"max({', '.join(self.elements)})"
+
+    @property
+    def comment(self) -> str:
+        return f"  # {', then '.join(self.values)}" if len(self.values) > 1 else ""
+
     def takes(self, buffer: Buffer) -> bool:
         """Whether the buffer may lie here."""
         return not self.leaves and not buffer.leaves and self.dtype == buffer.dtype and self.last < buffer.first
@@ -463,18 +484,20 @@ class Memory:
         self.keys.append(buffer.key)
         self.values += [v for v in buffer.values if v != self.values[-1]]
         self.elements += [e for e in [buffer.elements] if e not in self.elements]
-        self.sizes = self.elements[0] if len(self.elements) == 1 else f"max({', '.join(self.elements)})"
+        self.sizes = self.count
         self.last = buffer.last
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The tensors that a run allocates."""
+    """The tensors that a run allocates. ``parts`` are those that lie in one allocation, ``memory``, of which Python has pointers."""
 
     tensors: tuple[Memory, ...]
+    parts: tuple[Memory, ...] = ()
 
     @classmethod
-    def of(cls, step: Step) -> Layout:
+    def of(cls, step: Step, fewest_parts: int | None) -> Layout:
+        """The layout of a step. From ``fewest_parts`` on, tensors of the run alone are parts of one; with ``None``, never."""
         tensors: list[Memory] = []
         for b in step.buffers:
             fits = [t for t in tensors if t.takes(b)]
@@ -483,8 +506,27 @@ class Layout:
                 found.add(b)
             else:
                 tensors.append(Memory([b.key], b.name, b.sizes, [b.elements], b.dtype, [*b.values], b.last, b.leaves))
-        _name_apart(tensors)
-        return cls(tuple(tensors))
+        own = sorted((t for t in tensors if not t.leaves), key=lambda t: "batch_size" in t.sizes)  # constant places first
+        parts = own if fewest_parts is not None and len(own) >= fewest_parts else []
+        _name_apart(tensors, numbered=bool(parts))
+        return cls(tuple(tensors), tuple(parts))
+
+    def division(self, like: str) -> list[str]:
+        """The statements that make places of all parts but the first, and allocate ``memory`` on the device of a tensor."""
+        first, *rest = self.parts
+        lines = []
+        for before, part in zip(self.parts, rest):
+            size = f"{_bytes(before)} + {_PART - 1} & -{_PART}"
+            place = str(-(-int(_bytes(before)) // _PART) * _PART) if _bytes(before).isdecimal() else size
+            lines.append(f"{part.name} = {f'{before.name} + ({place})' if before is not first else place}{part.comment}")
+        names = ", ".join(part.name for part in self.parts)
+        size = f"{rest[-1].name} + {_bytes(rest[-1])}"
+        return [*lines, f"memory = {like}.new_empty({size}, dtype=torch.uint8)  # {names}", "at = memory.data_ptr()"]
+
+    def pointer(self, name: str) -> str:
+        """Python source of a pointer to a tensor."""
+        places = {part.name: f"at + {part.name}" if number else "at" for number, part in enumerate(self.parts)}
+        return places.get(name, f"{name}.data_ptr()")
 
     def tensor(self, key: str) -> str:
         """The name of the tensor behind a key of the run's table: a buffer's key, or a name already."""
@@ -496,11 +538,11 @@ class Layout:
         return list(dict.fromkeys(map(self.tensor, keys)))
 
 
-def _name_apart(tensors: list[Memory]) -> None:
-    """Tensors for more than one buffer are called ``memory``."""
+def _name_apart(tensors: list[Memory], numbered: bool) -> None:
+    """Tensors for more than one buffer are called ``memory``, with a number where one is ``numbered`` or there are several."""
     shared = [t for t in tensors if len(t.keys) > 1]
     for number, tensor in enumerate(shared):
-        tensor.name = f"memory_{number + 1}" if len(shared) > 1 else "memory"
+        tensor.name = f"memory_{number + 1}" if numbered or len(shared) > 1 else "memory"
     workspaces = [t for t in tensors if t.name == "workspace"]
     for number, tensor in enumerate(workspaces[1:]):
         tensor.name = f"workspace_{number + 2}"
@@ -519,6 +561,15 @@ def _dense(a: Argument, name: str) -> str:
 def _shape(tensor: Tensor) -> str:
     """Python source of the sizes as arguments of ``new_empty``, which reads a tuple in 0.7 us more."""
     return ", ".join(map(str, tensor.sizes())) or "()"
+
+
+def _bytes(part: Memory) -> str:
+    """Python source of a part's size, with one number for those that are multiplied."""
+    factors = [str(nbytes(part.dtype)), *part.count.split(" * ")]
+    if not all(re.fullmatch(r"\w+", factor) for factor in factors):
+        return f"{nbytes(part.dtype)} * {part.count if part.count.startswith('max(') else f'({part.count})'}"
+    number = math.prod(int(factor) for factor in factors if factor.isdecimal())
+    return " * ".join([str(number), *(factor for factor in factors if not factor.isdecimal())])
 
 
 def _elements(tensor: Tensor) -> str:

@@ -24,7 +24,7 @@ from kgen.compiler.graph.library_call import BatchSize, number_source
 #: Names that the text of a ModelNew's methods uses for itself.
 _OWN_NAMES = frozenset(
     "self torch nn F check expect alone run ForwardOnly len device batch_size ValueError RuntimeError launch dense fill typed next "
-    "on_device described Kept kept stream memory asking workspace".split()
+    "on_device Kept kept stream memory at asking workspace type".split()
 )
 
 

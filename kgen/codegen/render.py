@@ -287,7 +287,7 @@ def _imports(model: ModuleSource, kernels: bool, keeps: bool, functional: bool) 
     lines = ["import torch", "import torch.nn as nn"]
     lines += ["import torch.nn.functional as F"] if functional else []
     lines += ["from torch.utils.cpp_extension import load_inline"] if kernels else []
-    used = {"ctypes": kernels, "functools": True, "operator": keeps, "struct": kernels or keeps}
+    used = {"ctypes": kernels or keeps, "functools": True, "operator": keeps, "struct": kernels}
     standard = [f"import {name}" for name, is_used in used.items() if is_used]
     for line in model.imports:
         module = line.split()[1]

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from emulated import Device
 from models import quick_load_inline
 
+from kgen.codegen import body
+
 
 @pytest.fixture(scope="session")
-def device(tmp_path_factory: pytest.TempPathFactory) -> Device:
+def whole_device(tmp_path_factory: pytest.TempPathFactory) -> Device:
     """With the builds of all workers of a session in one folder: the device itself takes longest."""
     of_session = tmp_path_factory.getbasetemp().parent if os.environ.get("PYTEST_XDIST_WORKER") else tmp_path_factory.getbasetemp()
     folder = of_session / "emulated"
     folder.mkdir(exist_ok=True)
     return Device(folder)
+
+
+@pytest.fixture
+def device(whole_device: Device, monkeypatch: pytest.MonkeyPatch) -> Device:
+    """Candidates that are rendered for it allocate each temporary alone, so that each ends at a page that no one may touch."""
+    monkeypatch.setattr(body, "FEWEST_PARTS", sys.maxsize)
+    return whole_device
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,7 @@ from emulated import Device, EmulationError  # noqa: E402
 from models import in_tf32  # noqa: E402
 
 from kgen.candidate import Candidate  # noqa: E402
+from kgen.codegen import body  # noqa: E402
 from kgen.compiler.capture.capture import capture  # noqa: E402
 from kgen.devices.hardware import for_arch  # noqa: E402
 from kgen.errors import KgenError  # noqa: E402
@@ -225,6 +226,7 @@ def points(design: Design, plans: int, most: int) -> Iterator[tuple[int, Point]]
             yield n, Point(n, tuple(of[i % len(of)] for of in chosen))
 
 
+@mock.patch.object(body, "FEWEST_PARTS", sys.maxsize)  # each temporary ends at a page that no one may touch
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problem")

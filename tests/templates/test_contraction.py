@@ -766,22 +766,30 @@ def split(matrix: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @dataclass
 class SplitLaunches:
-    """Stands for the launchers of a contraction by the library: what each kernel does to its memory."""
+    """Stands for the launchers of a contraction by the library: what each kernel does to its memory.
+
+    ``tensors`` are those whose pointers were asked for, by these."""
 
     k: int
     sums: int
     bias: torch.Tensor
+    tensors: dict[int, torch.Tensor] = field(default_factory=dict)
     exponents: list[torch.Tensor] = field(default_factory=list)  # of the weight, then of x
 
     def fill(self, kernel: types.SimpleNamespace, rows: int, weight: torch.Tensor, memory: torch.Tensor) -> None:
         self._split(weight, memory)
 
-    def launch(self, kernels: types.SimpleNamespace, tensors: Sequence[torch.Tensor], *_: object) -> None:
+    def data_ptr(self, tensor: torch.Tensor) -> int:
+        found = tensor.untyped_storage().data_ptr()
+        self.tensors[found] = tensor
+        return found
+
+    def launch(self, kernels: types.SimpleNamespace, *arguments: int) -> None:
         if kernels.name == "launch_kernels_1":
-            x, _, workspace = tensors
+            x, _, workspace = (self.tensors[pointer] for pointer in arguments[:3])
             self._split(x, workspace)
         else:
-            out, workspace = tensors
+            out, workspace = (self.tensors[pointer] for pointer in arguments[:2])
             rows, ld = out.shape[0], (out.shape[1] + 3) // 4 * 4
             sums = workspace[rows * self.k :][: self.sums * rows * ld].view(self.sums, rows, ld)[..., : out.shape[1]]
             of_weight, of_x = self.exponents
@@ -803,6 +811,7 @@ def test_library_multiplies_parts_over_intervals_of_k(
     model, x = found.ModelNew(), torch.randn(40, 1000)
     launches = SplitLaunches(1024, sums=8 + 2, bias=model.linear.bias)
     found.fill, found.launch = launches.fill, launches.launch
+    monkeypatch.setattr(torch.Tensor, "data_ptr", lambda tensor: launches.data_ptr(tensor))
     with torch.no_grad():
         expected = x.double() @ model.linear.weight.double().t() + model.linear.bias
         assert (model._run(kept(model), 0, x) - expected).abs().max() < 2e-6
@@ -836,10 +845,10 @@ def multiplied(forward: str, inputs: str, arguments: str = "x, y", init: str = "
 @pytest.mark.parametrize(
     ("forward", "inputs", "spelled"),
     [
-        ("return torch.matmul(x, y)", "torch.randn(6, 12), torch.randn(12, 20)", "(x_dense, y_dense, "),
-        ("return F.linear(x, y)", "torch.randn(6, 12), torch.randn(20, 12)", "(x_dense, y_dense, "),
-        ("return torch.bmm(x, y)", "torch.randn(6, 7, 12), torch.randn(6, 12, 20)", "(x_dense, y_dense, "),
-        ("return torch.matmul(x, y)", "torch.randn(3, 6, 7, 12), torch.randn(3, 6, 12, 20)", "(x_dense, y_dense, "),
+        ("return torch.matmul(x, y)", "torch.randn(6, 12), torch.randn(12, 20)", "x_dense.data_ptr(), y_dense.data_ptr(), "),
+        ("return F.linear(x, y)", "torch.randn(6, 12), torch.randn(20, 12)", "x_dense.data_ptr(), y_dense.data_ptr(), "),
+        ("return torch.bmm(x, y)", "torch.randn(6, 7, 12), torch.randn(6, 12, 20)", "x_dense.data_ptr(), y_dense.data_ptr(), "),
+        ("return torch.matmul(x, y)", "torch.randn(3, 6, 7, 12), torch.randn(3, 6, 12, 20)", "x_dense.data_ptr(), y_dense.data_ptr(), "),
     ],
 )
 def test_operand_that_is_no_weight_is_split_in_each_call(forward: str, inputs: str, spelled: str) -> None:
@@ -861,7 +870,7 @@ def test_operand_used_twice_is_split_along_rows_and_along_columns() -> None:
 )
 def test_a_transposed_left_operand_is_split_along_its_columns(forward: str, inputs: str, columns: str) -> None:
     text = multiplied(forward, inputs).source
-    assert f"split_strips<6, 64, 2>({columns}" in text and "(x_dense, y_dense, " in text
+    assert f"split_strips<6, 64, 2>({columns}" in text and "x_dense.data_ptr(), y_dense.data_ptr(), " in text
 
 
 def test_memory_for_a_batch_of_contractions_follows_the_batch() -> None:

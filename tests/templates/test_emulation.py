@@ -250,6 +250,14 @@ def test_a_candidate_is_right_on_the_emulated_device(device: Device, case: str, 
     assert error(*outputs(device, loaded, candidate(loaded, plan, points[number], _MULTIPROCESSORS.get(case)))) < rounding
 
 
+def test_temporaries_of_a_run_lie_side_by_side(whole_device: Device) -> None:
+    """Each begins at a multiple of 256 bytes of one allocation; any number of rows has places of its own."""
+    loaded = made(source("return torch.softmax(x, 1) + torch.cumsum(x, 1) + x.sum(1, keepdim=True)", "torch.randn(37, 200)"))
+    of = candidate(loaded, r"inner_reduction\[softmax, sum\] \+ scan", {})
+    assert "sum_1 = 800 * batch_size + 255 & -256\n" in of.source and of.source.count("new_empty(") == 2
+    assert error(*outputs(whole_device, loaded, of)) < 3e-7
+
+
 def test_moments_of_images_of_half_types_come_from_the_products_kernel(device: Device) -> None:
     init = "self.c, self.n = nn.Conv2d(16, 24, 3).bfloat16(), nn.BatchNorm2d(24, track_running_stats=False).bfloat16()"
     loaded = made(source("return self.n(self.c(x))", "torch.randn(3, 16, 20, 18).bfloat16()", init, "x"))

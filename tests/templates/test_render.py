@@ -358,7 +358,7 @@ def test_kernel_writes_over_the_contraction() -> None:
         "linear_weight, linear_bias = kept.tensors",
         "linear = F.linear(x, linear_weight, linear_bias)",
         "softmax = dense(linear, torch.float32)",
-        "launch(_launch_kernels, (softmax,), batch_size)",
+        "launch(_launch_kernels, softmax.data_ptr(), batch_size)",
         "return softmax",
     ]
 
