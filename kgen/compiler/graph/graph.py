@@ -114,12 +114,12 @@ class Constant:
 class FoldedWeight:
     """A tensor computed from weights, kept between calls and made again when one of them changes.
 
-    ``expression`` is Python source in which ``{0}``, ``{1}``, ... stand for ``sources`` (weights or earlier folded weights).
+    The operands of ``call`` are ``sources``: weights or earlier folded weights. Its device is that of the first one.
     """
 
     name: str
     type: Tensor
-    expression: str
+    call: LibraryCall
     sources: tuple[str, ...]
 
 
@@ -233,7 +233,7 @@ class OpGraph:
 
     def is_weight(self, name: Operand) -> bool:
         """Whether the value is a weight or folded from weights alone."""
-        return any(w.name == name for w in self.weights) or any(d.name == name for d in self.folded)
+        return name in self._weights
 
     def structure(self, nodes: Iterable[str], outputs: Iterable[str]) -> tuple[Any, ...]:
         """Some nodes, in order, and their ``outputs``, but for names: numbers stand for values, as they occur.
@@ -276,6 +276,10 @@ class OpGraph:
             found.append((node.op, *operands, kind(node.name), node.attributes, node.products))
             numbers.setdefault(node.name, len(numbers))
         return (*found, *(numbers[output] for output in outputs))
+
+    @cached_property
+    def _weights(self) -> frozenset[Operand]:
+        return frozenset(w.name for w in (*self.weights, *self.folded))
 
     @cached_property
     def _kinds(self) -> dict[str, str]:
