@@ -1,6 +1,7 @@
 """Kinds of device: what every stage must know of one, as a record; another kind is another entry.
 
-How a kind's kernels are rendered is in ``kgen/templates/KIND``, how its processes run in the evaluator's driver.
+A program asks a device through :mod:`kgen.devices.runtime`. A kind's kernels are rendered in ``kgen/templates/KIND``, and timed
+by the evaluator's driver.
 """
 
 from __future__ import annotations
