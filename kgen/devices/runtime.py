@@ -1,4 +1,4 @@
-"""What a running program asks of a kind of device: the protocol, with an entry for each kind of :data:`kinds.KINDS`.
+"""Devices at work: the protocol that a running program asks, with an entry for each kind of :data:`kinds.KINDS`.
 
 A program waits for a device, reads its memory, and names it, through this protocol alone. Each entry imports torch when it is
 called. Timing inside of the evaluator is by the device's own driver (``kgen/evaluator/runtime``).
