@@ -24,8 +24,9 @@ def inputs_of(graph: OpGraph, module: torch.nn.Module, arguments: dict[str, Any]
     values = {name: v.double() if torch.is_tensor(v) and v.is_floating_point() else v for name, v in values.items()}
     for folded in graph.folded:
         # Folded weights are rounded to float32 at their end: here they are not.
-        text = folded.expression.replace(".float()", "").replace("torch.float32", "torch.float64").format(*(f"values['{s}']" for s in folded.sources))
-        values[folded.name] = eval(text, {**names, "values": values})
+        text = written(folded.call, lambda number: f"values['{folded.sources[number]}']", "device")
+        text = text.replace(".float()", "").replace("torch.float32", "torch.float64")
+        values[folded.name] = eval(text, {**names, "device": torch.device("cpu"), "values": values})
     return values
 
 

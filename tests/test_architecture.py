@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from kgen.devices.kinds import KINDS
+from kgen.devices.runtime import RUNTIMES
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -292,6 +295,25 @@ def test_no_schedule_is_named_outside_its_folder() -> None:
     outside = [path for path in files if not any(known in (path, *path.parents) for known in _KNOWING)]
     found = [f"{path.relative_to(ROOT)}: {name}" for path in outside for name in _names_of_schedules(path)]
     assert len(outside) > 100 and not found
+
+
+def test_no_stage_branches_on_the_name_of_a_device() -> None:
+    """A record or an entry of ``kgen/devices`` decides: another kind of device is another entry there."""
+    names = set(KINDS)
+
+    def decides(node: ast.AST) -> bool:
+        parts = [node.left, *node.comparators] if isinstance(node, ast.Compare) else [k for k in node.keys if k] if isinstance(node, ast.Dict) else []
+        words = {e.value for p in parts for e in ast.walk(p) if isinstance(e, ast.Constant) and isinstance(e.value, str)} & names
+        return bool(words) if isinstance(node, ast.Compare) else len(words) > 1
+
+    files = [f for f in sorted((ROOT / "kgen").rglob("*.py")) if f.relative_to(ROOT / "kgen").parts[0] not in ("devices", "templates")]
+    found = [f"{f.relative_to(ROOT)}:{n.lineno}" for f in files for n in ast.walk(ast.parse(f.read_text())) if decides(n)]
+    assert found == []
+
+
+def test_every_kind_of_device_has_a_runtime_and_templates() -> None:
+    assert RUNTIMES.keys() == KINDS.keys()
+    assert all((ROOT / "kgen" / "templates" / name / "target.py").exists() for name in KINDS)
 
 
 def test_tables_name_only_what_exists() -> None:

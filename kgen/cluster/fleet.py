@@ -21,11 +21,6 @@ from kgen.protocol import BuildReport
 
 _PROBE_SECONDS = 60.0  # for all nodes together
 _LEAST_FREE = 1 << 30  # bytes on a node's disk; its builds, logs and caches take a few hundred megabytes
-#: The facts of an environment, by device type. Nodes that differ in one of them are of another kind.
-_ALIKE = {
-    "cuda": ("gpu", "driver", "nvcc", "compiler", "torch", "python", "cores"),
-    "cpu": ("cpu", "instructions", "compiler", "torch", "python", "cores"),
-}
 #: The needs of a node, with the remedies.
 _NEEDS = {
     "torch": "no torch: pip install torch",
@@ -65,7 +60,7 @@ class Node:
 
     def alike(self, device_type: str) -> tuple[Any, ...]:
         """The facts that equal nodes have in common."""
-        return tuple((self.facts or {}).get(name) for name in _ALIKE[device_type])
+        return tuple((self.facts or {}).get(name) for name in KINDS[device_type].facts)
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,7 @@ def _node(row: Mapping[str, Any], facts: Mapping[str, Any] | None) -> Node:
 def kinds(nodes: Sequence[Node]) -> list[Kind]:
     """The kinds that could run a sweep: GPUs first, then by the number of devices."""
     found: dict[tuple[Any, ...], list[Node]] = {}
-    for device_type in _ALIKE:
+    for device_type in KINDS:
         for node in nodes:
             if node.devices(device_type) and not node.lacks(device_type):
                 found.setdefault((device_type, *node.alike(device_type)), []).append(node)
@@ -225,7 +220,7 @@ class Fleet:
             return self._troubled[node.id]
         if lacks := node.lacks(self.device_type):
             return "; ".join(lacks)
-        pairs = zip(_ALIKE[self.device_type], node.alike(self.device_type), self.kind.nodes[0].alike(self.device_type))
+        pairs = zip(KINDS[self.device_type].facts, node.alike(self.device_type), self.kind.nodes[0].alike(self.device_type))
         return ", ".join(f"{name} {own}, not {others}" for name, own, others in pairs if own != others)
 
     def _builds(self, node: Node) -> bool:
@@ -239,9 +234,9 @@ class Fleet:
         """Each node with the reason why it does not serve."""
         reasons = []
         for node in self._nodes:
-            types = [name for name in _ALIKE if node.devices(name) and device in (None, name)] or [HOST.name]
+            types = [name for name in KINDS if node.devices(name) and device in (None, name)] or [HOST.name]
             offers = any(map(node.devices, KINDS))
-            named = device in (None, *_ALIKE)
+            named = device in (None, *KINDS)
             why = "; ".join(node.lacks(types[0])) if offers else "offers neither CPUs nor GPUs to Ray"
             other = f"is {(node.facts or {}).get('gpu') or (node.facts or {}).get('cpu')}"
             reasons.append(f"{node.name}: {why or ('no GPU' if named else other)}")
@@ -249,7 +244,7 @@ class Fleet:
 
 
 def _is_named(kind: Kind, device: str | None) -> bool:
-    return device is None or device == kind.device_type or (device not in _ALIKE and device.lower() in kind.name.lower())
+    return device is None or device == kind.device_type or (device not in KINDS and device.lower() in kind.name.lower())
 
 
 @contextlib.contextmanager

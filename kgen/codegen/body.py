@@ -20,7 +20,7 @@ from kgen.codegen.template import Argument, Rendering
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel
 from kgen.compiler.graph.dtypes import nbytes
 from kgen.compiler.graph.graph import Node, Tensor
-from kgen.compiler.graph.library_call import SHORTER, written
+from kgen.compiler.graph.library_call import SHORTER, LibraryCall, written
 from kgen.compiler.loops.program import Program
 
 _FEW_STEPS = 8  # of a forward; in a longer one, tensors are freed as soon as nothing uses them
@@ -169,12 +169,12 @@ class Body:
     @property
     def prepares(self) -> list[str]:
         """Statements that make what is derived from weights."""
-        lines = [f"{d.name} = {d.expression.format(*map(self._kept_name, d.sources))}" for d in self.graph.folded]
+        lines = [f"{d.name} = {_folded(d.call, [*map(self._kept_name, d.sources)])}" for d in self.graph.folded]
         for name, a in self.filled.items():
             weight = self._kept_name(a.tensor)
             lines.append(f"{name} = {weight}.new_empty({a.size})")
-            source = a.filled.form.format(weight)
-            lines.append(f"fill(_{a.filled.launcher}, {a.filled.rows}, dense({source}, torch.{a.dtype}), {name})")
+            source = _dense(_folded(a.filled.form, [weight]), a.dtype)
+            lines.append(f"fill(_{a.filled.launcher}, {a.filled.rows}, {source}, {name})")
         return lines
 
     @property
@@ -257,7 +257,7 @@ class Body:
 
     def _launch(self, kernel: Kernel, program: Program, launcher: str, arguments: tuple[Argument, ...]) -> Step:
         """Add a launch to the last run, or to a new one. Returns its step."""
-        if not self.steps or self.steps[-1].closed or any(self._copies_within(a, self.steps[-1]) for a in arguments):
+        if not self.steps or self.steps[-1].closed:
             self._add(Step())
         step, rows = self.steps[-1], str(program.size)
         if program.moments_of is not None or any(self.graph.node(n).op == "unbiased_variance" for n in kernel.nodes):
@@ -266,11 +266,6 @@ class Body:
         pointers = tuple(self._pointer(step, kernel, program, a) for a in arguments)
         step.launches.append(Launch(launcher, rows, pointers))
         return step
-
-    def _copies_within(self, a: Argument, step: Step) -> bool:
-        """Whether the argument may be a copy of what a kernel of the step writes."""
-        of = self.buffers[a.tensor][0] if a.tensor in self.buffers else self.overwrites.get(a.tensor)
-        return a.form != "{}" and of is step
 
     def _pointer(self, step: Step, kernel: Kernel, program: Program, a: Argument) -> Pointer:
         if a.role == "prepared":
@@ -313,7 +308,7 @@ class Body:
             self.buffers |= {v: (step, buffer) for v in values}
             return self._in_buffer(step, a.tensor)
         name = self._name(a.tensor, step)
-        source = name if self._is_made(a) else _dense(a, name)
+        source = name if self._is_made(a.tensor) else _dense(name, a.dtype)
         local = python_name(values[0])
         step.lines.append(f"{local} = {source}  # written over")
         step.made.append(local)
@@ -321,13 +316,13 @@ class Body:
         self.overwrites |= {v: step for v in values}
         return _TENSORS, local
 
-    def _is_made(self, a: Argument) -> bool:
-        """Whether kernels have made the tensor, just as it is read."""
-        return a.form == "{}" and (a.tensor in self.buffers or a.tensor in self.overwrites)
+    def _is_made(self, value: str) -> bool:
+        """Whether kernels have made the tensor."""
+        return value in self.buffers or value in self.overwrites
 
     def _operand(self, step: Step, a: Argument) -> Pointer:
         """A tensor that a kernel reads, or a buffer of the module that it changes."""
-        if self._is_made(a):
+        if self._is_made(a.tensor):
             return self._in_buffer(step, a.tensor) if a.tensor in self.buffers else (_TENSORS, self._name(a.tensor, step))
         if self.graph.is_weight(a.tensor) and (a.role == "state" or a.tensor not in self._changing):
             return _WEIGHTS, self._kept_pointer(a)
@@ -346,7 +341,7 @@ class Body:
 
     def _dense_local(self, step: Step, name: str, a: Argument) -> str:
         """The name of a tensor's dense form in a step; one copy serves all kernels of the step."""
-        source = _dense(a, name)
+        source = _dense(name, a.dtype)
         if source not in step.dense:
             others = [of for of in step.dense.values() if of.startswith(f"{name}_dense")]
             local = step.dense[source] = self.graph.fresh(f"{name}_dense" + "_other" * len(others))
@@ -359,11 +354,9 @@ class Body:
         name = self._kept_name(a.tensor)
         if a.role == "state":
             return self._read(name, f"typed({name}, torch.{a.dtype})")
-        source = _dense(a, name)
-        if self._is_own(a.tensor) and a.form == "{}":
-            return self._read(name, source)
+        source = _dense(name, a.dtype)
         if self._is_own(a.tensor):
-            self.sources[a.tensor] = None
+            return self._read(name, source)
         self.derived[source] = source
         return source
 
@@ -553,9 +546,14 @@ def _workspace(kernel: Kernel) -> str:
     return f"{kernel.name} workspace"
 
 
-def _dense(a: Argument, name: str) -> str:
+def _folded(call: LibraryCall, names: Sequence[str]) -> str:
+    """Python source of a tensor that is computed from weights of these names."""
+    return written(call, names.__getitem__, f"{names[0]}.device")
+
+
+def _dense(source: str, dtype: str) -> str:
     """Python source of a tensor as a kernel takes it."""
-    return f"dense({a.form.format(name)}, torch.{a.dtype})"
+    return f"dense({source}, torch.{dtype})"
 
 
 def _shape(tensor: Tensor) -> str:

@@ -105,10 +105,11 @@ class Space(Generic[S]):
         names = [name for name in constraint.reads if found and name in found[0]]
         known = self._known.setdefault((constraint.name, *names), {})
         values = operator.itemgetter(*names) if names else lambda params: None
-        for params in found:
-            if (of := values(params)) not in known:
+        read = [*map(values, found)]
+        for of, params in dict(zip(read, found)).items():
+            if of not in known:
                 known[of] = constraint.holds(self.schedule(**params))
-        return [known[of] for of in map(values, found)]
+        return [known[of] for of in read]
 
 
 def alike(name: str, axis: str, size: int, least: int, reason: str) -> Constraint[Any]:

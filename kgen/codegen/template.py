@@ -11,6 +11,7 @@ from kgen.candidate import Params
 from kgen.codegen.space import Space
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel
 from kgen.compiler.graph.dtypes import DTYPES
+from kgen.compiler.graph.library_call import LibraryCall, X
 from kgen.compiler.loops.program import Program
 from kgen.devices.hardware import Hardware
 from kgen.devices.roofline import Arithmetic
@@ -85,7 +86,7 @@ class Argument:
 
     ``role`` is one of these:
 
-    ``in``          a tensor that is read; ``form`` spells it, such as its transpose
+    ``in``          a tensor that is read
     ``out``         a tensor that the call makes
     ``inout``       a tensor that is read and written over
     ``state``       a buffer of the module that is updated
@@ -99,7 +100,6 @@ class Argument:
     size: str = ""
     dtype: str = "float32"
     filled: Filled | None = None
-    form: str = "{}"
 
     @property
     def ctype(self) -> str:
@@ -109,11 +109,11 @@ class Argument:
 
 @dataclass(frozen=True)
 class Filled:
-    """How prepared memory is filled: ``launcher(weight, memory, rows, stream)`` with the weight as ``form`` spells it."""
+    """How prepared memory is filled: ``launcher(weight, memory, rows, stream)`` with ``form`` of the weight, such as its transpose."""
 
     launcher: str
     rows: int
-    form: str = "{}"
+    form: LibraryCall = X
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import Any, Callable, ContextManager, Iterator, Mapping, Sequence, T
 
 from kgen.candidate import SHORT, Candidate, Trust
 from kgen.devices.hardware import Hardware
+from kgen.devices.kinds import HOST, KINDS, kind_of
 from kgen.devices.machine import cxx
 from kgen.errors import DeviceError, DiskError, EvaluatorError, ProblemError
 from kgen.evaluator.candidates.build import Builder, compiler_version, copy_library, read_extension
@@ -87,10 +88,10 @@ class Evaluator:
         step: Callable[[str], None] | None = None, trust: Trust = Trust.FOREIGN, profile: bool = False,
         compiles_later: bool = False, times: bool = True, foreign_problem: bool = False, hidden: Sequence[Path] = (),
     ) -> None:
-        if accuracy is Accuracy.TF32 and device == "cpu":
+        if accuracy is Accuracy.TF32 and not kind_of(device).accelerator:
             raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
         self.problem = problem
-        self.device = "cuda:0" if device == "cuda" else device
+        self.device = KINDS[device].first if device in KINDS else device
         self.accuracy = Accuracy(accuracy)
         self.home = Path(home).resolve()
         self.limits = limits
@@ -105,7 +106,7 @@ class Evaluator:
         self._step = step or (lambda text: None)
         self._foreign_problem = foreign_problem
         self._hidden = [str(folder.resolve()) for folder in hidden]
-        self._cuda = device != "cpu"
+        self._cuda = kind_of(device).accelerator
         self._compiles_later = compiles_later and not self._cuda
         self._may_compile = threading.Event()
         if not self._compiles_later:
@@ -150,7 +151,7 @@ class Evaluator:
         self._life = 0  # how often the processes have ended
         self._first_ends = 0  # how often the oracle ended while it first ran the problem
         self._found_right = False  # a candidate with a kernel of its own
-        self._lock = DeviceLock("cpu", self._notice, stop=self._closing)
+        self._lock = DeviceLock(HOST.name, self._notice, stop=self._closing)
         self._alone: dict[str, str] = {}  # the environment in which a process sees this device alone
         self._runners: dict[str, Runner] = {}
         self._preparing: threading.Thread | None = None
@@ -200,9 +201,8 @@ class Evaluator:
 
     def builder(self) -> Builder:
         """A builder for this evaluator's device; on the CPU it never builds during a timing."""
-        device_type = "cuda" if self._cuda else "cpu"
         lock = None if self._cuda else DeviceLock(self._lock.key, stop=self._closing)
-        return Builder(self.home, device_type, self.environment.arch, self.server, limits=self.limits, lock=lock,
+        return Builder(self.home, kind_of(self.device).name, self.environment.arch, self.server, limits=self.limits, lock=lock,
                        stop=self._closing, hidden=self._hidden)
 
     def _alive(self) -> int:
@@ -649,7 +649,7 @@ class Evaluator:
         except (KeyError, TypeError, ValueError) as error:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
         runner = self._checks.make_runner(
-            name, worker, self._cuda, self.problem.modes, max(0, first - steady) / 1e6, steady / 1e6,
+            name, worker, kind_of(self.device), self.problem.modes, max(0, first - steady) / 1e6, steady / 1e6,
             sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold, frees=self._large,
             floor_ms=least_ms(self._opened["bytes"], self._opened["copy_rate"], self.hardware.device_type))
         runner.rest()

@@ -18,6 +18,7 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as nn_module
 
+from kgen.devices.kinds import kind_of
 from kgen.optimized import winner as winners
 from kgen.optimized.calls import Signature, fit, matches
 from kgen.optimized.fingerprint import place
@@ -92,7 +93,7 @@ class Dispatch:
         self.handle = register(self)
         self._first_call: tuple[tuple[Any, ...], dict[str, Any]] = calls[0]
         self.place = place([*calls])
-        self.on_gpu = any(device.type == "cuda" for device in self.devices)
+        self.on_gpu = any(kind_of(device).accelerator for device in self.devices)
         self._start()
 
     def _start(self) -> None:

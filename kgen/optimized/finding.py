@@ -5,11 +5,12 @@
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Iterator
 
-import torch
 from torch import nn
 
+from kgen.devices.runtime import wait_for
 from kgen.optimized.calls import copied, is_ordinary, tensors_of
 from kgen.optimized.fingerprint import fingerprint
 from kgen.optimized.trial import apart
@@ -69,8 +70,7 @@ def _visits(module: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]]) -> 
     """The calls of submodules in one forward, with their times."""
     found: list[_Visit] = []
     open_visits: list[_Visit] = []
-    on_gpu = any(x.is_cuda for x in tensors_of([*call[0], *call[1].values()]))
-    wait = torch.cuda.synchronize if on_gpu else (lambda: None)
+    wait = partial(wait_for, [x.device for x in tensors_of([*call[0], *call[1].values()])])
     handles = []
 
     def before(path: str) -> Any:

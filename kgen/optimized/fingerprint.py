@@ -14,6 +14,8 @@ from typing import Any, Iterator
 import torch
 from torch import nn
 
+from kgen.devices.kinds import HOST, KINDS, kind_of
+from kgen.devices.runtime import runtime
 from kgen.optimized.twin import ALL_HOOKS, MARKS, base_of
 
 _FORMAT = "1"  # a change makes all stored fingerprints old
@@ -35,15 +37,11 @@ def fingerprint(module: nn.Module, calls: list[tuple[tuple[Any, ...], dict[str, 
 
 def place(calls: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> str:
     """The kind of device that a call's tensors are on: results of another one do not hold."""
-    from kgen.devices.hardware import cpu
     from kgen.optimized.calls import tensors_of
 
     devices = {x.device for x in tensors_of([[a, k] for a, k in calls])}
-    gpu = next((d for d in devices if d.type == "cuda"), None)
-    if gpu is not None:
-        return f"{torch.cuda.get_device_name(gpu)} {torch.cuda.get_device_capability(gpu)} {torch.version.cuda}"
-    hardware = cpu()
-    return f"{hardware.name} {hardware.arch} {torch.get_num_threads()}"
+    device = next((d for d in devices if d.type in KINDS and kind_of(d).accelerator), torch.device(HOST.first))
+    return runtime(device).place(device)
 
 
 class _Writer:

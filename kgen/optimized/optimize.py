@@ -17,7 +17,9 @@ import torch.utils._pytree as pytree
 from torch import nn
 
 from kgen import events, paths
+from kgen.devices.kinds import KINDS
 from kgen.devices.machine import find_own_tools
+from kgen.devices.runtime import runtime
 from kgen.errors import CaptureError, DeviceError, InputError, KgenError, NotFoundError, ProblemError
 from kgen.evaluator.candidates.build import Builder
 from kgen.optimized import finding, trial
@@ -139,14 +141,14 @@ def _check(module: nn.Module, calls: Sequence[Call], options: Options) -> None:
     if len(devices) > 1:
         raise InputError(f"inputs are on several devices ({', '.join(sorted(map(str, devices)))}): give all of them on one")
     device = devices.pop()
-    if device.type not in ("cpu", "cuda"):
+    if device.type not in KINDS:
         raise DeviceError(f"inputs are on {device}: kgen takes tensors of the CPU and of CUDA devices")
     if options.device is not None:
         try:
             asked = torch.device(options.device)
         except RuntimeError as error:
             raise DeviceError(f"{options.device!r} is no device: say cpu, cuda or cuda:N") from error
-        if asked.type == "cuda" and not torch.cuda.is_available():
+        if asked.type in KINDS and not runtime(asked).available():
             raise DeviceError(f"{options.device}: torch sees no CUDA device here")
         if asked.type != device.type or (asked.index is not None and asked.index != device.index):
             raise InputError(f"device={options.device!r}, and the inputs are on {device}: move module and inputs first")
@@ -398,12 +400,7 @@ def built(winners: Sequence[Winner], device: torch.device) -> dict[str, str]:
 
 
 def _builds(device: torch.device) -> Builder:
-    from kgen.devices.hardware import cpu
-
-    if device.type == "cuda":
-        major, minor = torch.cuda.get_device_capability(device)
-        return Builder(paths.home(), "cuda", f"sm_{major}{minor}", None)
-    return Builder(paths.home(), "cpu", cpu().arch, None)
+    return Builder(paths.home(), device.type, runtime(device).arch(device), None)
 
 
 def _compare(judged: nn.Module, plain: nn.Module, calls: Sequence[Call], observed: Sequence[trial.Observed],

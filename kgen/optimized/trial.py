@@ -13,6 +13,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 
+from kgen.devices.runtime import RUNTIMES, runtime
 from kgen.optimized.calls import copied, is_ordinary, tensors_of
 from kgen.optimized.twin import Facts, unwatch, watching
 from kgen.protocol import MAX_FACTOR, RMS_FACTOR, Depth, Timing
@@ -37,9 +38,9 @@ def apart(module: nn.Module) -> Iterator[None]:
         for name, x in buffers.items():
             if x is not None:
                 table[name] = made.setdefault(id(x), x.detach().clone())
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() and torch.cuda.is_initialized() else ()
+    devices = [number for entry in RUNTIMES.values() for number in entry.started()]
     try:
-        with torch.random.fork_rng([*devices]), torch.no_grad():
+        with torch.random.fork_rng(devices), torch.no_grad():
             yield
     finally:
         for table, buffers in held:
@@ -138,7 +139,7 @@ def doubled(module: nn.Module, call: _CALL) -> Any:
 
 def compared(original: Callable[[], Any], fast: Callable[[], Any], device: torch.device, seconds: float) -> Interval:
     """How much faster one call is than another, timed in turns, as a user's program has them."""
-    wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
+    wait = runtime(device).wait
 
     def timed(call: Callable[[], Any], count: int) -> float:
         wait()

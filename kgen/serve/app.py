@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 import kgen
 from kgen import paths
+from kgen.devices.kinds import HOST
 from kgen.errors import KgenError
 from kgen.protocol import Accuracy
 from kgen.serve import access, answers, kernelgym, openapi
@@ -55,7 +56,7 @@ class Service:
         for number, body in enumerate(bodies):
             try:
                 asked, fields = self.known.ask(body)
-                if asked.accuracy is Accuracy.TF32 and "cpu" in self.devices:
+                if asked.accuracy is Accuracy.TF32 and HOST.name in self.devices:
                     raise RequestError(422, "accuracy tf32 is for CUDA devices: this service has the CPU, which has no TF32")
             except RequestError as error:
                 place = f"evaluation {number}: " if len(bodies) > 1 else ""

@@ -18,6 +18,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kgen import paths
+from kgen.devices.kinds import kind_of
 from kgen.devices.machine import resolve_device
 from kgen.errors import DiskError, InputError
 from kgen.evaluator.evaluator import Evaluator
@@ -36,9 +37,6 @@ _MOST_CONNECTIONS = 1024
 _HEAD_BYTES = 16 << 10  #: bytes of a request's head
 _GRACE_SECONDS = 2  #: s; for open connections when the service ends
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-#: By device type: threads that judge, and evaluators that stay open. An open evaluator keeps memory of its device.
-_LANES = {"cpu": 1, "cuda": 6}
-_EVALUATORS = {"cpu": 2, "cuda": 1}
 #: Variables that no candidate may read: its process has the service's environment.
 _SECRETS = ("KGEN_TOKEN", "KGEN_DB")
 
@@ -86,8 +84,8 @@ def serve(options: Options, begun: Callable[[str], None], notice: Callable[[str]
 
 
 def _judge(options: Options, devices: Sequence[str], database: Database, notice: Callable[[str], None]) -> Judge:
-    kind = devices[0].partition(":")[0]
-    most = options.evaluators or _EVALUATORS[kind]
+    kind = kind_of(devices[0])
+    most = options.evaluators or kind.evaluators
     metrics = Metrics()
 
     def make(asked: Asked, device: str) -> Evaluator:
@@ -95,7 +93,7 @@ def _judge(options: Options, devices: Sequence[str], database: Database, notice:
         return make_evaluator(asked, device, notice)
 
     benches = [Bench(device, make, most) for device in devices]
-    return Judge(database, benches, lanes=_LANES[kind], limit=options.queue, metrics=metrics, notice=notice)
+    return Judge(database, benches, lanes=kind.lanes, limit=options.queue, metrics=metrics, notice=notice)
 
 
 def _keep_private() -> None:

@@ -48,7 +48,7 @@ def run(of: OpGraph, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
     names = {"torch": torch, "F": F, "batch_size": of.batch}
     for d in of.folded:
         # Folded weights are rounded to float32 at their end: here they are not.
-        spelled = d.expression.replace(".float()", "").format(*(f"values['{s}']" for s in d.sources))
+        spelled = written(d.call, lambda number: f"values['{d.sources[number]}']", "torch.device('cpu')").replace(".float()", "")
         values[d.name] = eval(spelled, {**names, "values": values})
     for n in of.nodes:
         if n.op == "batch_moments":
@@ -407,3 +407,14 @@ def test_complex_numbers_become_pairs_of_real_ones(forward: str, kept: list[str]
 def test_complex_numbers_of_a_buffer_that_changes_stay_as_they_are() -> None:
     found = captured("y = x * self.turn\nself.turn.mul_(0.5)\nreturn y + self.turn", _TURN, "torch.randn(6, 20, dtype=torch.complex64)")
     assert [v.graph for v in variants(found)] == [found]
+
+
+def test_a_prepared_weight_is_written_without_needless_parentheses() -> None:
+    found = REWRITES["sum_into_linear"].run(captured("return (self.linear(x) * 2.0 - 1.0).mean(1)", LINEAR, IN))
+    sums, *_, shift = (written(d.call, lambda number, d=d: d.sources[number], "device") for d in found.folded)
+    terms = "torch.stack((rows, rows.sign(), torch.ones_like(rows))).sum(1)"
+    factor = "(torch.ones(20, dtype=torch.float64, device=device) * 2.0)"
+    parts = f"(f[:, None].mul(w) for f, w in zip({factor}.split(256), linear_weight.split(256)))"
+    assert sums == f"(sum({terms} for rows in {parts}) / 20).float()"
+    bias = "torch.zeros(20, dtype=torch.float64, device=device) + linear_bias.double().reshape(-1) * 2.0 - 1.0"
+    assert shift == f"(({bias}).sum(0, keepdim=True) / 20).float()"

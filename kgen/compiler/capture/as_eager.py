@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Callable, Iterator
 
+TRACED_ON = "cpu"  #: the device of the tensors with which a problem is traced first
 MOST_KNOWN = 1 << 20  #: elements of a tensor of numbers whose values are known
 
 #: PyTorch's own modules with fused operators of attention.
@@ -109,7 +110,7 @@ def fake_mode(**options: Any) -> Any:
 
 def _may_be_known(tensor: Any) -> bool:
     sizes = all(isinstance(size, int) for size in tensor.shape)
-    return sizes and tensor.numel() <= MOST_KNOWN and not tensor.is_sparse and tensor.device.type == "cpu"
+    return sizes and tensor.numel() <= MOST_KNOWN and not tensor.is_sparse and tensor.device.type == TRACED_ON
 
 
 def _computed(func: Any, args: Any, kwargs: Any) -> Any:

@@ -97,7 +97,7 @@ class Trace:
                 continue
 
 
-def trace(loaded: "LoadedProblem", mode: str, device_type: str = "cpu", *, real: bool = False) -> Trace:
+def trace(loaded: "LoadedProblem", mode: str, device_type: str = as_eager.TRACED_ON, *, real: bool = False) -> Trace:
     """Trace the problem's forward in ``train`` or ``eval`` mode; on ``real`` weights instead of fake ones.
 
     The program is made on the CPU; :func:`functional` moves it to the kind of device, where that matters.
@@ -160,7 +160,7 @@ def functional(trace: Trace, program: Any) -> Any:
         with _quiet(), _autocast_of_any_device():
             if uses_autocast(program):
                 _forget_dtypes(program)
-                if trace.device_type != "cpu":
+                if trace.device_type != as_eager.TRACED_ON:
                     _move(program, trace.device_type, trace._fake)
             return program.run_decompositions({})
     except Exception as error:
@@ -252,7 +252,7 @@ def _empty_like(tensor: "torch.Tensor") -> "torch.Tensor":
     """A fake tensor of the same sizes and strides on the CPU; to be called under a fake mode."""
     import torch
 
-    return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="cpu")
+    return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=as_eager.TRACED_ON)
 
 
 def _fake_model(loaded: "LoadedProblem", fake: Any) -> "torch.nn.Module":

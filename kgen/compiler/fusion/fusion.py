@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Callable, Iterator, Sequence
@@ -52,6 +53,7 @@ _C_FUNCTIONS = frozenset(
     "remainder remove rint round rsqrt select signbit sin sinh sqrt tan tanh tgamma trunc".split()
 )
 
+_NOT_ASKED = object()
 #: Reductions in one pass that may be made in two.
 _TWO_WAYS = frozenset(("softmax", "moments"))
 
@@ -366,14 +368,18 @@ class _Cutter:
     def _find(self, names: tuple[str, ...]) -> _Taken | None:
         effects, used = [n for n in names if self.graph.node(n).effect], _used_outside(self.graph, self.free, names)
         last = tuple(dict.fromkeys((*effects, names[-1])))
-        returned = {root for r in self.graph.returns for root in _roots(self.graph, self.free, r)}
         for outputs in dict.fromkeys((used or last, last)):
-            if returned & set(used) - set(outputs):
+            if self._returned & set(used) - set(outputs):
                 continue  # no later kernel would store it
             for nodes in _with_views(self.graph, self.free, names):
                 if self._template(nodes, outputs) is not None:
                     return _Taken(nodes, outputs)
         return None
+
+    @cached_property
+    def _returned(self) -> frozenset[str]:
+        """The values that forward returns, or that views and free maps among these stand for."""
+        return frozenset(root for r in self.graph.returns for root in _roots(self.graph, self.free, r))
 
     def _lowered(self, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False) -> Program | None:
         return _lowered(self.graph, self._programs, tuple(names), tuple(outputs), two_passes)
@@ -381,9 +387,10 @@ class _Cutter:
     def _template(self, nodes: Sequence[str], outputs: Sequence[str]) -> Template | None:
         """The template that takes the kernel of these nodes; models repeat their layers, so that most have been asked about."""
         alike = self.graph.structure(nodes, outputs)
-        if alike not in self._asked:
-            self._asked[alike] = self._find_template(nodes, outputs)
-        return self._asked[alike]
+        found = self._asked.get(alike, _NOT_ASKED)
+        if found is _NOT_ASKED:
+            found = self._asked[alike] = self._find_template(nodes, outputs)
+        return found
 
     def _find_template(self, nodes: Sequence[str], outputs: Sequence[str]) -> Template | None:
         """The same, of one that has not been asked about. In a network, nodes make no kernel where others of their form made none."""
@@ -522,13 +529,13 @@ class _Cutter:
             assert taken is not None, "a cut has pieces that templates take"
             kernels[number] = self._complete(taken, stored)
             stored.update(taken.outputs)
-        if any(root in fusable and root not in stored for r in graph.returns for root in _roots(graph, self.free, r)):
+        if any(root in fusable and root not in stored for root in self._returned):
             return None
-        needed = [frozenset(graph.returns)]  # values that the steps behind each one read, the last step first
-        for number in range(len(pieces) - 1, 0, -1):
-            names = kernels[number].nodes if number in kernels else (pieces[number].name,)
-            needed.append(needed[-1].union(*(graph.node(name).values for name in names)))
-        needed.reverse()
+        last_read: dict[str, float] = {}  # the number of the last step that reads each value
+        for number, piece in enumerate(pieces):
+            for name in kernels[number].nodes if number in kernels else (piece.name,):
+                last_read.update(dict.fromkeys(graph.node(name).values, number))
+        last_read.update(dict.fromkeys(graph.returns, math.inf))
         steps: list[Step] = []
         taken_names: set[str] = set()
         for number, piece in enumerate(pieces):
@@ -549,7 +556,7 @@ class _Cutter:
             over = None
             if template.in_place:
                 in_two_passes = partial(self._lowered, taken.nodes, taken.outputs, two_passes=True)
-                over = _overwrites(graph, program, in_two_passes, libraries, needed[number])
+                over = _overwrites(graph, program, in_two_passes, libraries, lambda value, number=number: last_read.get(value, -1) > number)
             own = {n.name for n in piece} | self._cheap
             name = kernel_name([label(graph.node(n)) for n in taken.nodes if n in own], taken_names)
             steps.append(Kernel(name, template.name, taken.nodes, taken.outputs, over))
@@ -571,18 +578,27 @@ class _Cutter:
 
 def _roots(graph: OpGraph, free: frozenset[str], value: str) -> frozenset[str]:
     """The value that this one is a view or a free map of; itself where it is neither; nothing where indices alone make it."""
-    node = graph.producer(value)
-    if node is None or value not in free:
-        return frozenset((value,))
-    return frozenset().union(*(_roots(graph, free, v) for v in node.values))
+    return _ways(graph, free, value)[0]
 
 
-def _on_the_way(graph: OpGraph, free: frozenset[str], value: str) -> list[str]:
+def _on_the_way(graph: OpGraph, free: frozenset[str], value: str) -> tuple[str, ...]:
     """The value and those before it that are made on the way to it, in order; none where it is an ordinary value."""
-    node = graph.producer(value)
-    if node is None or value not in free:
-        return []
-    return [*(name for v in node.values for name in _on_the_way(graph, free, v)), value]
+    return _ways(graph, free, value)[1]
+
+
+def _ways(graph: OpGraph, free: frozenset[str], value: str) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Both of the above, worked out once: each piece of each plan asks for them."""
+    of, known = graph.__dict__.get("_ways", (None, {}))
+    if of is not free:
+        of, known = graph.__dict__["_ways"] = free, {}
+    if value not in known:
+        node = graph.producer(value)
+        if node is None or value not in free:
+            known[value] = frozenset((value,)), ()
+        else:
+            ways = [_ways(graph, free, v) for v in node.values]
+            known[value] = frozenset().union(*(roots for roots, _ in ways)), (*(name for _, chain in ways for name in chain), value)
+    return known[value]
 
 
 def _users(graph: OpGraph, views: frozenset[str], name: str) -> Iterator[Node]:
@@ -691,9 +707,10 @@ def _pulled(graph: OpGraph, free: frozenset[str], node: Node, stored: set[str], 
 
 
 def _overwrites(
-    graph: OpGraph, program: Program, in_two_passes: Callable[[], Program | None], libraries: set[str], needed: frozenset[str]
+    graph: OpGraph, program: Program, in_two_passes: Callable[[], Program | None], libraries: set[str],
+    needed: Callable[[str], bool],
 ) -> str | None:
-    """An operand that the kernel's one full-size output may be written over, since nothing needs it afterwards.
+    """An operand that the kernel's one full-size output may be written over, since nothing is ``needed`` of it afterwards.
 
     ``in_two_passes`` lowers the kernel's program with reductions that take two passes.
     """
@@ -706,7 +723,7 @@ def _overwrites(
         aliases = _aliases(graph, load.tensor, libraries)
         fresh = graph.producer(load.tensor) is not None and not _may_be_view(graph, load.tensor, libraries)
         read = {x.tensor for x in program.reads if x is not load}.union(program.contraction.reads if program.contraction else ())
-        if not fresh or aliases & (needed | read) or _read_after_store(program, load.tensor):
+        if not fresh or aliases & read or any(map(needed, aliases)) or _read_after_store(program, load.tensor):
             continue
         other = in_two_passes()
         if other is not None and not _read_after_store(other, load.tensor):

@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Iterable, Sequence, Union
 
 from kgen.compiler.graph.dtypes import nbytes
@@ -56,6 +57,10 @@ class Tensor:
 
     def sizes(self) -> tuple[int | BatchSize, ...]:
         """The shape with batch-following dimensions as symbols."""
+        return self._sizes
+
+    @cached_property
+    def _sizes(self) -> tuple[int | BatchSize, ...]:
         return tuple(BatchSize(m) if m else s for s, m in zip(self.shape, self.multiples))
 
     def permuted(self, dims: Sequence[int]) -> Tensor:
@@ -114,12 +119,12 @@ class Constant:
 class FoldedWeight:
     """A tensor computed from weights, kept between calls and made again when one of them changes.
 
-    ``expression`` is Python source in which ``{0}``, ``{1}``, ... stand for ``sources`` (weights or earlier folded weights).
+    The operands of ``call`` are ``sources``: weights or earlier folded weights. Its device is that of the first one.
     """
 
     name: str
     type: Tensor
-    expression: str
+    call: LibraryCall
     sources: tuple[str, ...]
 
 
@@ -199,14 +204,11 @@ class OpGraph:
 
     def type(self, name: str) -> Tensor:
         """The type of the value called ``name``."""
-        found = self._types().get(name)
-        if found is None:
-            raise KeyError(name)
-        return found
+        return self._types[name]
 
     def known_type(self, name: str) -> Tensor | None:
         """The type of the value; ``None`` where it is no tensor, or its shape depends on values."""
-        return self._types().get(name)
+        return self._types.get(name)
 
     def node(self, name: str) -> Node:
         return self._by_name[name]
@@ -233,10 +235,12 @@ class OpGraph:
 
     def is_weight(self, name: Operand) -> bool:
         """Whether the value is a weight or folded from weights alone."""
-        return any(w.name == name for w in self.weights) or any(d.name == name for d in self.folded)
+        return name in self._weights
 
     def structure(self, nodes: Iterable[str], outputs: Iterable[str]) -> tuple[Any, ...]:
         """Some nodes, in order, and their ``outputs``, but for names: numbers stand for values, as they occur.
+
+        Types are numbers, too, which hold in this process alone.
 
         Layers that a model repeats have one structure.
         """
@@ -246,9 +250,9 @@ class OpGraph:
             for value in node.values:
                 if value not in numbers:
                     numbers[value] = len(numbers)
-                    found.append((self._kinds.get(value, ""), self._types().get(value)))
+                    found.append((self._kinds.get(value, ""), self._type_numbers.get(value)))
             operands = [numbers[i] if isinstance(i, str) else repr(i) for i in node.inputs]
-            found.append((node.op, *operands, node.type, node.attributes, node.products))
+            found.append((node.op, *operands, self._type_numbers.get(node.name), node.attributes, node.products))
             numbers.setdefault(node.name, len(numbers))
         return (*found, *(numbers[output] for output in outputs))
 
@@ -262,7 +266,7 @@ class OpGraph:
         found: list[Any] = []
 
         def kind(value: str) -> tuple[Any, ...]:
-            type_ = self._types().get(value)
+            type_ = self._types.get(value)
             of = type_ and (type_.dtype, type_.multiples, *(sizes.setdefault(size, -len(sizes)) for size in type_.shape))
             return self._kinds.get(value, ""), of
 
@@ -276,6 +280,10 @@ class OpGraph:
             found.append((node.op, *operands, kind(node.name), node.attributes, node.products))
             numbers.setdefault(node.name, len(numbers))
         return (*found, *(numbers[output] for output in outputs))
+
+    @cached_property
+    def _weights(self) -> frozenset[Operand]:
+        return frozenset(w.name for w in (*self.weights, *self.folded))
 
     @cached_property
     def _kinds(self) -> dict[str, str]:
@@ -295,13 +303,15 @@ class OpGraph:
                 found.setdefault(value, []).append(n)
         return {value: tuple(nodes) for value, nodes in found.items()}
 
+    @cached_property
+    def _type_numbers(self) -> dict[str, int]:
+        """A number for each type: numbers are hashed faster than types, and structures are hashed often."""
+        return {name: _number(type_) for name, type_ in self._types.items()}
+
+    @cached_property
     def _types(self) -> dict[str, Tensor]:
-        cached = self.__dict__.get("_type_table")
-        if cached is None:
-            cached = {v.name: v.type for v in (*self.inputs, *self.weights, *self.constants, *self.folded)}
-            cached |= {n.name: n.type for n in self.nodes if n.type is not None}
-            object.__setattr__(self, "_type_table", cached)
-        return cached
+        outside = {v.name: v.type for v in (*self.inputs, *self.weights, *self.constants, *self.folded)}
+        return outside | {n.name: n.type for n in self.nodes if n.type is not None}
 
     # Changes: each returns a new graph. Rewrites are made of these.
 
@@ -332,7 +342,7 @@ class OpGraph:
 
     def fresh(self, stem: str) -> str:
         """A name for a new value that is not taken."""
-        taken = set(self._types()) | {n.name for n in self.nodes}
+        taken = set(self._types) | {n.name for n in self.nodes}
         name, count = stem, 1
         while name in taken:
             name, count = f"{stem}_{count}", count + 1
@@ -356,6 +366,15 @@ class OpGraph:
         return replace(
             self, nodes=tuple(reversed(nodes)), folded=tuple(reversed(folded)), weights=weights, constants=constants
         )
+
+
+_numbers = itertools.count()
+
+
+@lru_cache(maxsize=None)
+def _number(type_: Tensor) -> int:
+    """A number for the type, in this process."""
+    return next(_numbers)
 
 
 @dataclass(frozen=True)

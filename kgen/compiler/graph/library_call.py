@@ -73,6 +73,9 @@ class LibraryCall:
     def __getitem__(self, index: Any) -> Item:
         return Item(self, index)
 
+    def __neg__(self) -> Negative:
+        return Negative(self)
+
     def __add__(self, other: Any) -> Infix:
         return Infix("+", self, other)
 
@@ -95,7 +98,14 @@ class Value(LibraryCall):
 
 @dataclass(frozen=True)
 class Device(LibraryCall):
-    """The device of forward's inputs."""
+    """The device of forward's inputs; of a weight that is prepared, that of its first source."""
+
+
+@dataclass(frozen=True)
+class Bound(LibraryCall):
+    """A name that an :class:`Each` gives the elements that it goes through."""
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -140,6 +150,22 @@ class Infix(LibraryCall):
     sign: str
     left: Any
     right: Any
+
+
+@dataclass(frozen=True)
+class Negative(LibraryCall):
+    """A value with the other sign."""
+
+    of: LibraryCall
+
+
+@dataclass(frozen=True)
+class Each(LibraryCall):
+    """``of`` for each element of ``over``, which is called by its ``names`` there: a generator, or a list in :class:`Many`."""
+
+    of: LibraryCall
+    names: tuple[Bound, ...]
+    over: LibraryCall
 
 
 #: Operands by their numbers, and the device.
@@ -193,7 +219,9 @@ def _parts(of: Any) -> tuple[Any, ...]:
         return (*((of.of,) if isinstance(of, Method) else ()), *of.args, *(value for _, value in of.kwargs))
     if isinstance(of, (Member, Item)):
         return (of.of, of.index) if isinstance(of, Item) else (of.of,)
-    return (of.left, of.right) if isinstance(of, Infix) else ()
+    if isinstance(of, Each):
+        return (of.of, of.over)
+    return (of.left, of.right) if isinstance(of, Infix) else (of.of,) if isinstance(of, Negative) else ()
 
 
 def inner(of: Any) -> Iterator[Any]:
@@ -228,6 +256,10 @@ def with_operands(of: Any, new: Callable[[Value], Any]) -> Any:
         return Item(with_operands(of.of, new), with_operands(of.index, new))
     if isinstance(of, Member):
         return Member(with_operands(of.of, new), of.name)
+    if isinstance(of, Negative):
+        return Negative(with_operands(of.of, new))
+    if isinstance(of, Each):
+        return Each(with_operands(of.of, new), of.names, with_operands(of.over, new))
     return Infix(of.sign, with_operands(of.left, new), with_operands(of.right, new)) if isinstance(of, Infix) else of
 
 
@@ -243,7 +275,8 @@ SHORTER = {
 }
 #: Dtypes that ``torch.tensor`` gives numbers by itself.
 _PLAIN = ("float32", "int64", "bool")
-_BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}
+_BINDS = {"==": 0, "+": 1, "-": 1, "*": 2, "/": 2}
+_NEGATIVE = 3
 
 
 def number_source(value: Any) -> str:
@@ -289,6 +322,13 @@ class _Writer:
             case Item():
                 index = of.index if isinstance(of.index, tuple) else (of.index,)
                 return f"{self._primary(of.of)}[{', '.join(map(self._index, index))}]"
+            case Bound():
+                return of.name
+            case Negative():
+                return f"-{self._side(of.of, _NEGATIVE)}"
+            case Each():
+                over = f"({self.text(of.over)})" if isinstance(of.over, Each) else self.text(of.over)
+                return f"{self.text(of.of)} for {', '.join(map(self.text, of.names))} in {over}"
             case Infix():
                 return f"{self._side(of.left, _BINDS[of.sign])} {of.sign} {self._side(of.right, _BINDS[of.sign] + 1)}"
         return number_source(of)
@@ -300,7 +340,7 @@ class _Writer:
         return ", ".join([*map(self.text, args), *(f"{name}={self.text(value)}" for name, value in kwargs)])
 
     def _primary(self, of: Any) -> str:
-        return f"({self.text(of)})" if isinstance(of, Infix) else self.text(of)
+        return f"({self.text(of)})" if isinstance(of, (Infix, Negative)) else self.text(of)
 
     def _side(self, of: Any, least: int) -> str:
         return f"({self.text(of)})" if isinstance(of, Infix) and _BINDS[of.sign] < least else self.text(of)

@@ -273,12 +273,12 @@ class Program:
     def scans(self) -> tuple[Scan, ...]:
         return tuple(s for s in self.steps if isinstance(s, Scan))
 
-    @property
+    @cached_property
     def tensors(self) -> tuple[str, ...]:
         """The tensors that are read, each once, in the order of the kernel's arguments."""
         return tuple(dict.fromkeys((*(load.tensor for load in self.reads), *(s.source for s in self.scatters if s.source))))
 
-    @property
+    @cached_property
     def operands(self) -> tuple[str, ...]:
         """The tensors that are read, with those of the contraction."""
         return (*self.tensors, *(self.contraction.reads if self.contraction else ()))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Callable
 
 from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Tensor
-from kgen.compiler.graph.library_call import LibraryCall, Value, W, X, Y, Z, aten, functional, rounded, torch_, widened
+from kgen.compiler.graph.library_call import LibraryCall, Span, Value, W, X, Y, Z, aten, functional, rounded, torch_, widened, with_operands
 from kgen.compiler.rewrites import norms
 
 
@@ -18,24 +18,21 @@ def batchnorm_to_affine(graph: OpGraph) -> OpGraph:
         roles = dict(zip(node["roles"], node.inputs))
         rank = len(node.type.shape)
         channels = node.type.shape[1] if rank > 1 else node.type.shape[0]
-        tail = f".reshape({', '.join(['-1'] + ['1'] * (rank - 2))})" if rank > 2 else ""
         type_ = Tensor((channels,) + (1,) * (rank - 2))
         eps = node["eps"]
         weight = roles.get("weight")
         scale, shift = graph.fresh(f"{node.name}_scale"), graph.fresh(f"{node.name}_shift")
-        inverse = f"({{0}}.double() + {eps!r}).rsqrt()"
         scale_sources = (roles["running_var"], *((weight,) if weight else ()))
-        scale_text = f"({{1}}.double() * {inverse})" if weight else inverse
+        inverse = (X.method("double") + eps).method("rsqrt")
+        scaled = Y.method("double") * inverse if weight else inverse
         # The shift repeats the scale in float64: through the rounded one it would lose what large means need.
         shift_sources = (*scale_sources, roles["running_mean"], *((roles["bias"],) if "bias" in roles else ()))
-        mean = len(scale_sources)
-        shift_text = f"-{{{mean}}}.double() * {scale_text}"
-        if "bias" in roles:
-            shift_text = f"{{{mean + 1}}}.double() - {{{mean}}}.double() * {scale_text}"
-        graph = graph.with_folded(
-            FoldedWeight(scale, type_, f"{scale_text}.float(){tail}", scale_sources),
-            FoldedWeight(shift, type_, f"({shift_text}).float(){tail}", shift_sources),
-        )
+        mean, bias = (Value(len(scale_sources) + number).method("double") for number in range(2))
+        shifted = bias - mean * scaled if "bias" in roles else -mean * scaled
+        made = [call.method("float") for call in (scaled, shifted)]
+        if rank > 2:
+            made = [call.method("reshape", -1, *[1] * (rank - 2)) for call in made]
+        graph = graph.with_folded(FoldedWeight(scale, type_, made[0], scale_sources), FoldedWeight(shift, type_, made[1], shift_sources))
         graph = graph.with_node(
             replace(
                 node,
@@ -171,11 +168,11 @@ def _merge_affine_pair(graph: OpGraph, inner: Node, outer: Node) -> OpGraph | No
         return None
     if a.shift is None and isinstance(a.scale, float) and isinstance(b.scale, float):
         return None  # constant factors are merge_scalar_factors' business
-    graph, scale = _folded(graph, f"{outer.name}_scale", "{0} * {1}", (a.scale, b.scale))
+    graph, scale = _folded(graph, f"{outer.name}_scale", X * Y, (a.scale, b.scale))
     shift = b.shift
     if a.shift is not None:
-        text = "{0} * {1} + {2}" if b.shift else "{0} * {1}"
-        graph, shift = _folded(graph, f"{outer.name}_shift", text, (a.shift, b.scale, *((b.shift,) if b.shift else ())))
+        call = X * Y + Z if b.shift else X * Y
+        graph, shift = _folded(graph, f"{outer.name}_shift", call, (a.shift, b.scale, *((b.shift,) if b.shift else ())))
     graph = graph.without(inner.name, a.x)
     if shift is None:
         node = replace(outer, op="mul", inputs=(a.x, scale), call=torch_("mul", X, Y), attrs=())
@@ -185,15 +182,16 @@ def _merge_affine_pair(graph: OpGraph, inner: Node, outer: Node) -> OpGraph | No
     return graph.with_node(node)
 
 
-def _folded(graph: OpGraph, stem: str, text: str, operands: tuple[str | float, ...]) -> tuple[OpGraph, str]:
+def _folded(graph: OpGraph, stem: str, call: LibraryCall, operands: tuple[str | float, ...]) -> tuple[OpGraph, str]:
     """A new folded weight from weights and numbers."""
     sources = tuple(o for o in operands if isinstance(o, str))
-    spelled = [f"{{{sources.index(o)}}}" if isinstance(o, str) else repr(o) for o in operands]
+    values = [Value(sources.index(o)) if isinstance(o, str) else o for o in operands]
     shape: tuple[int, ...] = ()
     for source in sources:
         shape = _broadcast(shape, graph.type(source).shape)
     name = graph.fresh(stem)
-    return graph.with_folded(FoldedWeight(name, Tensor(shape), text.format(*spelled), sources)), name
+    call = with_operands(call, lambda value: values[value.number])
+    return graph.with_folded(FoldedWeight(name, Tensor(shape), call, sources)), name
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -214,19 +212,19 @@ def _fold(graph: OpGraph, inner: Node, outer: Node, op: str) -> OpGraph | None:
     if not graph.is_weight(inner.inputs[1]) or (len(inner.inputs) > 2 and not graph.is_weight(inner.inputs[2])):
         return None
     x, weight, *bias = inner.inputs
-    column = "{1}[:, None]" if shape == (features,) and features > 1 else "{1}"
+    column = Y[Span(), None] if shape == (features,) and features > 1 else Y
     new_weight = graph.fresh(f"{inner.name}_weight")
-    folded = [FoldedWeight(new_weight, graph.type(weight), f"{{0}} * {column}", (weight, found.scale))]
+    folded = [FoldedWeight(new_weight, graph.type(weight), X * column, (weight, found.scale))]
     operands = [x, new_weight]
     if bias or found.shift:
         new_bias = graph.fresh(f"{inner.name}_bias")
         if bias and found.shift:
-            text, sources = "{0} * {1} + {2}", (bias[0], found.scale, found.shift)
+            call, sources = X * Y + Z, (bias[0], found.scale, found.shift)
         elif bias:
-            text, sources = "{0} * {1}", (bias[0], found.scale)
+            call, sources = X * Y, (bias[0], found.scale)
         else:
-            text, sources = "{0}.expand({1})".replace("{1}", str(features)), (found.shift,)
-        folded.append(FoldedWeight(new_bias, Tensor((features,)), text, sources))
+            call, sources = X.method("expand", features), (found.shift,)
+        folded.append(FoldedWeight(new_bias, Tensor((features,)), call, sources))
         operands.append(new_bias)
     call = functional("linear", *map(Value, range(len(operands))))
     graph = graph.with_folded(*folded)

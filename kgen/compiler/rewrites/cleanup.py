@@ -8,7 +8,7 @@ from dataclasses import replace
 from kgen.compiler.graph import complex_numbers
 from kgen.compiler.graph.dtypes import is_float
 from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Operand, Tensor
-from kgen.compiler.graph.library_call import Value, X, Y, aten, functional, rounded, torch_, widened
+from kgen.compiler.graph.library_call import Value, X, Y, aten, dtype_named, functional, rounded, torch_, widened
 from kgen.compiler.graph.source import reshape_call
 from kgen.compiler.operators.facts import is_view
 from kgen.compiler.operators.op import Kind
@@ -139,7 +139,7 @@ def fold_casts(graph: OpGraph) -> OpGraph:
         key = node.inputs[0], node.type.dtype
         if key not in known:
             known[key] = graph.fresh(f"{node.inputs[0]}_{node.type.dtype}")
-            graph = graph.with_folded(FoldedWeight(known[key], node.type, f"{{0}}.to(torch.{node.type.dtype})", key[:1]))
+            graph = graph.with_folded(FoldedWeight(known[key], node.type, X.method("to", dtype_named(node.type.dtype)), key[:1]))
         graph = graph.without(node.name, known[key])
     return graph
 

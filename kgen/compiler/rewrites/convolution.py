@@ -18,11 +18,11 @@ from typing import Iterator, Sequence
 from kgen.compiler.graph.convolutions import Convolution, Line, convolution
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Tensor
-from kgen.compiler.graph.library_call import X, Y, Z, Code, LibraryCall, Many, Span, Value, functional, operands, torch_, with_operands
+from kgen.compiler.graph.library_call import Code, LibraryCall, Many, Span, Value, X, Y, Z, functional, operands, torch_, with_operands
 from kgen.compiler.loops.transposes import LEAST_EXTENT
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
-from kgen.compiler.rewrites.linear import SUMMED_WEIGHTS, WEIGHTS_TO_SUM
+from kgen.compiler.rewrites.linear import SUMMED_WEIGHTS, weights_to_sum
 
 _MEANS = ("mean", "mean_pool")
 _AVERAGES = ("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -183,7 +183,7 @@ def _mean(graph: OpGraph, found: _Reduced, met: dict[int, list[set[int]]], rest:
     shape = ((channels, out) if turned else (out, channels)) + tuple(line.kernel for line in rest)
     divisor = math.prod(window.lines[d].out for d in met)
     name = graph.fresh(f"{node.name}_weight")
-    text = f"({{0}}.double().permute({', '.join(map(str, order))}).reshape({', '.join(map(str, shape))}) / {divisor}).float()"
+    averages = X.method("double").method("permute", *order).method("reshape", *shape) / divisor
     inputs = (x, name, *bias)
     type_ = Tensor((kind.shape[0], out, *(line.out for line in rest)), multiples=(kind.multiples[0], *[0] * (1 + len(rest))))
     product = graph.fresh(f"{node.name}_mean")
@@ -194,7 +194,7 @@ def _mean(graph: OpGraph, found: _Reduced, met: dict[int, list[set[int]]], rest:
     if found.last["keepdim"]:
         index = (Span(), Span(), *(None if d in met else Span() for d in range(len(window.lines))))
         nodes.append(Node(graph.fresh(f"{node.name}_kept"), "view", (product,), found.last.type, X[index]))
-    return _in_place_of(graph, found, nodes, FoldedWeight(name, Tensor(shape), text, (weight,)))
+    return _in_place_of(graph, found, nodes, FoldedWeight(name, Tensor(shape), averages.method("float"), (weight,)))
 
 
 # Average pooling
@@ -229,7 +229,7 @@ def _averaged(graph: OpGraph, found: _Reduced) -> OpGraph:
 
 
 #: A line of the new convolution, and which elements of the old kernel each of its elements takes.
-_Wider = tuple[Line, list[list[int]]]
+_Wider = tuple[Line, tuple[tuple[int, ...], ...]]
 
 
 def _wider(line: Line, taps: int, stride: int, out: int) -> _Wider | None:
@@ -237,7 +237,7 @@ def _wider(line: Line, taps: int, stride: int, out: int) -> _Wider | None:
     if line.dilation != 1 or stride % line.stride or (out - 1) * stride + taps > line.out:
         return None
     least, most = -((line.kernel - 1 - line.padding) // line.stride), (taps - 1 + line.padding) // line.stride
-    met = [[int(0 <= k - line.padding + d * line.stride < taps) for k in range(line.kernel)] for d in range(least, most + 1)]
+    met = tuple(tuple(int(0 <= k - line.padding + d * line.stride < taps) for k in range(line.kernel)) for d in range(least, most + 1))
     new = Line(line.size, out, len(met), stride // line.stride, -least, 1)
     return (new, met) if least <= 0 and all(map(any, met)) and _as_called(new) else None
 
@@ -252,13 +252,12 @@ def _averaged_transposed(graph: OpGraph, found: _Reduced) -> OpGraph:
     window, kind = found.window, graph.type(x)
     old, new = "klm"[: len(wider)], "abc"[: len(wider)]
     pairs = ",".join(f"{n}{o}" for n, o in zip(new, old))
-    matrices = ", ".join(f"{{0}}.new_tensor({met}).double()" for _, met in wider)
-    weights = WEIGHTS_TO_SUM.format("{0}.double()")
-    text = f"(torch.einsum('sio{old},{pairs}->soi{new}', {weights}, {matrices}) / {math.prod(last['taps'])}).float()"
+    matrices = [X.method("new_tensor", Many(tuple(map(Many, met)))).method("double") for _, met in wider]
+    total = torch_("einsum", f"sio{old},{pairs}->soi{new}", weights_to_sum(X.method("double")), *matrices) / math.prod(last["taps"])
     shape = (window.channels_out, window.channels_in, *(line.kernel for line, _ in wider))
-    sums = FoldedWeight(graph.fresh(f"{found.node.name}_sums"), Tensor((3, *shape)), text, (weight,))
+    sums = FoldedWeight(graph.fresh(f"{found.node.name}_sums"), Tensor((3, *shape)), total.method("float"), (weight,))
     name = graph.fresh(f"{found.node.name}_weight")
-    both = FoldedWeight(name, Tensor((shape[0], 2 * shape[1], *shape[2:])), f"torch.cat(({', '.join(SUMMED_WEIGHTS)}), 1)", (sums.name,))
+    both = FoldedWeight(name, Tensor((shape[0], 2 * shape[1], *shape[2:])), torch_("cat", SUMMED_WEIGHTS, 1), (sums.name,))
     twice = Tensor((kind.shape[0], 2 * kind.shape[1], *kind.shape[2:]), multiples=kind.multiples)
     doubled = Node(graph.fresh(f"{found.node.name}_twice"), "cat", (x, x), twice, torch_("cat", (X, Y), 1), (("dim", 1),))
     averaged = _convolution_node(found.node, graph.fresh(f"{found.node.name}_averaged"), (doubled.name, name, *bias), last.type, [line for line, _ in wider], False)
@@ -367,15 +366,14 @@ def affine_into_convolution(graph: OpGraph) -> OpGraph:
         by_channel = all(_by_channel(graph, o, outer.type) for o in (scale, shift))
         if not by_channel or not all(graph.is_weight(w) for w in (weight, *bias)) or (window.transposed and window.groups > 1):
             continue
-        ones = ", 1" * len(window.lines)
-        rows = f"{{1}}.double().reshape({'1, -1' if window.transposed else '-1, 1'}{ones})"
+        flat = [of.method("double").method("reshape", -1) for of in (X, Y, Z)]
+        rows = Y.method("double").method("reshape", *((1, -1) if window.transposed else (-1, 1)), *[1] * len(window.lines))
         new_weight, new_bias = graph.fresh(f"{inner.name}_weight"), graph.fresh(f"{inner.name}_bias")
         channels = outer.type.shape[1]
-        spelled = "{0}.double().reshape(-1) * {1}.double().reshape(-1) + {2}.double().reshape(-1)"
-        text, sources = (spelled, (bias[0], scale, shift)) if bias else ("{0}.double().reshape(-1)", (shift,))
+        total, sources = (flat[0] * flat[1] + flat[2], (bias[0], scale, shift)) if bias else (flat[0], (shift,))
         graph = graph.with_folded(
-            FoldedWeight(new_weight, graph.type(weight), f"({{0}}.double() * {rows}).float()", (weight, scale)),
-            FoldedWeight(new_bias, Tensor((channels,)), f"({text}).float().expand({channels}).contiguous()", sources),
+            FoldedWeight(new_weight, graph.type(weight), (X.method("double") * rows).method("float"), (weight, scale)),
+            FoldedWeight(new_bias, Tensor((channels,)), total.method("float").method("expand", channels).method("contiguous"), sources),
         )
         call = replace(inner.call, args=(X, Y, Z, *inner.call.args[3:]))
         graph = graph.with_node(replace(inner, inputs=(x, new_weight, new_bias), call=call)).without(outer.name, inner.name)

@@ -14,20 +14,21 @@ where all weights of the sum have it.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Sequence
+from typing import Any, Iterable, Sequence
 
 from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Operand, Tensor
-from kgen.compiler.graph.library_call import X, Y, Z, functional, rounded, torch_, widened
+from kgen.compiler.graph.library_call import (DEVICE, Applied, Bound, Each, Infix, LibraryCall, Many, Span, Value, X, Y, Z, dtype_named,
+                                              functional, rounded, torch_, widened)  # fmt: skip
 from kgen.compiler.graph.source import reshape_call
 from kgen.compiler.operators.facts import is_view
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 
 _MATMULS = ("matmul", "mm", "mv")
-#: Weights in float64 with their signs and ones, to be added up together; and the two weights from such a sum.
-WEIGHTS_TO_SUM = "torch.stack(({0}, {0}.sign(), torch.ones_like({0})))"
-SUMMED_WEIGHTS = tuple(f"{{0}}[0] * torch.where({{0}}[1].abs() == {{0}}[2], 0.5, {other})" for other in (1.5, -0.5))
+#: The two weights from a sum of :func:`weights_to_sum`.
+SUMMED_WEIGHTS = tuple(X[0] * torch_("where", Infix("==", X[1].method("abs"), X[2]), 0.5, other) for other in (1.5, -0.5))
 
+ROWS = Bound("rows")
 _DIAGONALS = ("aten.diag.default", "aten.diag_embed.default")
 
 
@@ -63,14 +64,26 @@ def _affine_of_linear(graph: OpGraph, node: Node) -> tuple[Node, list[Node]] | N
         user = inner
 
 
-#: How an affine step changes the factor and the shift of a linear layer's features.
+def weights_to_sum(weights: LibraryCall) -> LibraryCall:
+    """Weights in float64 with their signs and ones, to be added up together."""
+    return torch_("stack", (weights, weights.method("sign"), torch_("ones_like", weights)))
+
+
+#: How an affine step changes the factor and the shift of a linear layer's features: by signs and the step's operands in order.
 _STEPS = {
-    "mul": ("{factor} * {0}", "({shift}) * {0}"),
-    "div": ("{factor} / {0}", "({shift}) / {0}"),
-    "add": ("{factor}", "{shift} + {0}"),
-    "sub": ("{factor}", "{shift} - {0}"),
-    "lerp_affine": ("{factor} * {0}", "({shift}) * {0} + {1}"),
+    "mul": (("*",), ("*",)),
+    "div": (("/",), ("/",)),
+    "add": ((), ("+",)),
+    "sub": ((), ("-",)),
+    "lerp_affine": (("*",), ("*", "+")),
 }
+
+
+def _chained(of: Any, signs: Sequence[str], others: Iterable[Any]) -> Any:
+    """The value with a sign and another one behind it, and so on."""
+    for sign, other in zip(signs, others):
+        of = Infix(sign, of, other)
+    return of
 
 
 def _by_feature(graph: OpGraph, operand: str | int | float, shape: tuple[int, ...]) -> bool:
@@ -86,36 +99,45 @@ def _summed(graph: OpGraph, node: Node, linear: Node, steps: list[Node]) -> OpGr
     x, weight, *bias = linear.inputs
     sources = [weight]
 
-    def spelled(operand: str | int | float) -> str:
+    def wide(operand: str | int | float) -> LibraryCall | float:
         if not isinstance(operand, str):
-            return repr(float(operand))
+            return float(operand)
         if operand not in sources:
             sources.append(operand)
-        return f"{{{sources.index(operand)}}}.double().reshape(-1)"
+        return Value(sources.index(operand)).method("double").method("reshape", -1)
 
     features = linear.type.shape[-1]
-    factor = f"torch.ones({features}, dtype=torch.float64, device={{0}}.device)"
-    shift = spelled(bias[0]) if bias else "0.0"
+    filled = {"dtype": dtype_named("float64"), "device": DEVICE}
+    factor = torch_("ones", features, **filled)
+    shift = wide(bias[0]) if bias else 0.0
     for step in steps:
-        operands = [spelled(o) for o in step.inputs[1:]]
-        scale, move = _STEPS[step.op]
-        factor, shift = scale.format(*operands, factor=factor), move.format(*operands, shift=shift)
-    divisor = f" / {features}" if node.op == "mean" else ""
+        others = [*map(wide, step.inputs[1:])]
+        factor, shift = (_chained(of, signs, others) for of, signs in zip((factor, shift), _STEPS[step.op]))
+    divided = (("/",), (features,)) if node.op == "mean" else ((), ())
     sums, offset = graph.fresh(f"{linear.name}_row_sums"), graph.fresh(f"{linear.name}_bias_sum")
     # A vector times the matrix in float64 would need the matrix in float64: rows are scaled in parts instead.
-    parts = f"(f[:, None].mul(w) for f, w in zip(({factor}).split(256), {{0}}.split(256)))"
+    factors, weights = Bound("f"), Bound("w")
+    products = factors[Span(), None].method("mul", weights)
+    parts = Each(products, (factors, weights), Applied("zip", (factor.method("split", 256), X.method("split", 256))))
     columns, inputs = graph.type(weight).shape[1], graph.type(x)
-    text = f"(sum({WEIGHTS_TO_SUM.format('rows')}.sum(1) for rows in {parts}){divisor}).float()"
-    folded = [FoldedWeight(sums, Tensor((3, columns)), text, tuple(sources))]
+    total = _chained(Applied("sum", (Each(weights_to_sum(ROWS).method("sum", 1), (ROWS,), parts),)), *divided)
+    folded = [FoldedWeight(sums, Tensor((3, columns)), total.method("float"), tuple(sources))]
     folded += [FoldedWeight(graph.fresh(f"{sums}_{number}"), Tensor((columns,)), of, (sums,)) for number, of in enumerate(SUMMED_WEIGHTS)]
-    factors = (x, *(new.name for new in folded[1:]))
+    operands = (x, *(new.name for new in folded[1:]))
     call = widened(torch_("addcmul", X * Y, X, Z), inputs.dtype)
-    terms = Node(graph.fresh(f"{linear.name}_terms"), "distributed_product", factors, replace(inputs, dtype="float32"), call)
-    if shift != "0.0":
-        text = f"((torch.zeros({features}, dtype=torch.float64, device={{0}}.device) + {shift}).sum(0, keepdim=True){divisor}).float()"
-        folded.append(FoldedWeight(offset, Tensor((1,)), text, tuple(sources)))
+    terms = Node(graph.fresh(f"{linear.name}_terms"), "distributed_product", operands, replace(inputs, dtype="float32"), call)
+    if shift != 0.0:
+        total = _chained(_added(torch_("zeros", features, **filled), shift).method("sum", 0, keepdim=True), *divided)
+        folded.append(FoldedWeight(offset, Tensor((1,)), total.method("float"), tuple(sources)))
     nodes = _sum_of_terms(graph, node, terms, node["keepdim"], [new.name for new in folded[3:]])
     return graph.with_folded(*folded).with_nodes_for(node.name, nodes)
+
+
+def _added(first: LibraryCall, others: Any) -> Infix:
+    """The sum of a value and of a sum, from left to right."""
+    if isinstance(others, Infix) and others.sign in ("+", "-"):
+        return Infix(others.sign, _added(first, others.left), others.right)
+    return first + others
 
 
 def _sum_of_terms(graph: OpGraph, node: Node, terms: Node, keepdim: bool, bias: Sequence[Operand]) -> list[Node]:
@@ -183,13 +205,14 @@ def average_into_linear(graph: OpGraph) -> OpGraph:
         x, weight, *bias = linear.inputs
         count, columns = node.type.shape[-1], graph.type(weight).shape[1]
         sums, pairs = graph.fresh(f"{linear.name}_part_sums"), graph.fresh(f"{linear.name}_averages")
-        parts = f"(part.double().reshape(-1, {size}, {columns}) for part in {{0}}.split({64 * size}))"
-        text = f"(torch.cat([{WEIGHTS_TO_SUM.format('rows')}.sum(2) for rows in {parts}], 1) / {size}).float()"
-        both = f"torch.stack(({', '.join(SUMMED_WEIGHTS)}), 1).flatten(0, 1)"
-        folded = [FoldedWeight(sums, Tensor((3, count, columns)), text, (weight,)), FoldedWeight(pairs, Tensor((2 * count, columns)), both, (sums,))]
+        part = Bound("part")
+        parts = Each(part.method("double").method("reshape", -1, size, columns), (part,), X.method("split", 64 * size))
+        total = torch_("cat", Many((Each(weights_to_sum(ROWS).method("sum", 2), (ROWS,), parts),)), 1) / size
+        both = torch_("stack", SUMMED_WEIGHTS, 1).method("flatten", 0, 1)
+        folded = [FoldedWeight(sums, Tensor((3, count, columns)), total.method("float"), (weight,)), FoldedWeight(pairs, Tensor((2 * count, columns)), both, (sums,))]
         if bias:
-            text = f"{{0}}.double().reshape(-1, {size}).mean(1).float()"
-            folded.append(FoldedWeight(graph.fresh(f"{linear.name}_bias_averages"), Tensor((count,)), text, tuple(bias)))
+            means = X.method("double").method("reshape", -1, size).method("mean", 1).method("float")
+            folded.append(FoldedWeight(graph.fresh(f"{linear.name}_bias_averages"), Tensor((count,)), means, tuple(bias)))
         features = replace(linear.type, shape=(*linear.type.shape[:-1], 2 * count))
         averages = Node(graph.fresh(f"{linear.name}_of_averages"), "linear", (x, pairs), features, functional("linear", X, Y))
         view = _parts(graph, node, averages.name, replace(node.type, shape=(*node.type.shape[:-1], 2 * count)), 2)

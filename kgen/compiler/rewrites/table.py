@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import OpGraph
-from kgen.compiler.rewrites import affine, attention, cleanup, constants, convolution, few, linear, norms, prepared, scatters, views
+from kgen.compiler.rewrites import affine, attention, cleanup, convolution, few, linear, norms, prepared, scatters, views
 from kgen.compiler.rewrites.rewrite import Place, Rewrite, Stage, pipelines
 
 #: Every rewrite by its name, in order. Behind :func:`cleanup.decompose`, which every graph has a variant of.
@@ -20,7 +20,7 @@ REWRITES: dict[str, Rewrite] = {
     for of in (
         Rewrite(cleanup.drop_identity, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.bags_to_sums, Stage.ALWAYS, shown=False),
-        Rewrite(constants.keep_tables, Stage.ALWAYS, shown=False),
+        Rewrite(prepared.keep_tables, Stage.ALWAYS, shown=False),
         Rewrite(scatters.scatter_to_sum, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.fold_casts, Stage.ALWAYS),
         Rewrite(cleanup.matmul_to_linear, Stage.ALWAYS, shown=False),

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Sequence
 
 from kgen import syntax
+from kgen.devices.kinds import KINDS
 from kgen.devices.machine import cxx
 from kgen.errors import DiskError, ToolchainError
 from kgen.evaluator.runtime import sandbox
@@ -153,7 +154,7 @@ class Builder:
         if shutil.which("ninja") is None:
             raise ToolchainError("ninja is not on PATH: torch builds with it: pip install ninja")
         self._cxx = cxx()
-        compilers = [self._cxx] + (["nvcc"] if device_type == "cuda" else [])
+        compilers = [self._cxx, *KINDS[device_type].compilers]
         parts = [*compilers, *map(_place, compilers), *map(compiler_version, compilers), *platform.libc_ver(),
                  *(f"{name}={os.environ.get(name, '')}" for name in _ENVIRONMENT),
                  version("torch"), arch, sys.version.partition(" ")[0]]

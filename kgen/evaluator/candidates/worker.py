@@ -22,6 +22,7 @@ from typing import Any, Callable, Collection, Mapping
 
 import torch
 
+from kgen.devices.kinds import HOST, kind_of
 from kgen.evaluator.candidates.build import Extension
 from kgen.evaluator.correctness.distributions import change_weights, mixed, mixtures, seed_of
 from kgen.evaluator.correctness.reference import Run, construct, set_flags
@@ -65,10 +66,10 @@ class Subject:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.device = options["device"]
-        self.cuda = self.device != "cpu"
+        self.cuda = kind_of(self.device).accelerator
         self.accuracy, self.flags = options["accuracy"], options["flags"]
         self.clock: driver.Clock | None = None  # of a GPU
-        self.place = self.device if options["shared"] else "cpu"  # where the oracle's arenas lie
+        self.place = self.device if options["shared"] else HOST.name  # where the oracle's arenas lie
         self.model: torch.nn.Module  # these two from loading on
         self.call_model: Callable[..., Any]
         self.matched = False
@@ -91,7 +92,7 @@ class Subject:
         self.key = 0  # the source of the latest timed call's contents
         self.guards: list[Guard] = []  # of the buffers
         self.flush_buffer: torch.Tensor | None = None
-        self.fences = Fences("cuda" if self.cuda else "cpu")  # behind what forward allocates in validation
+        self.fences = Fences(kind_of(self.device).name)  # behind what forward allocates in validation
         self.output: Arena  # the oracle's memory, from loading on
         self.generators: list[torch.Generator] = []
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory in the problem's own output too

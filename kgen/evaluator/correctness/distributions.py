@@ -17,7 +17,6 @@ from kgen.evaluator.runtime.arena import is_inexact, leaves, map_tensors, tensor
 
 SCALED, NON_FINITE, ALIKE = "scaled", "non-finite", "alike"  #: entries of VALUES that other code asks about
 FULL, REDUCED = 0, -1  #: batches: as the problem has it; fewer rows where the model takes any batch
-REDUCED_ROWS = {"cpu": 64, "cuda": 256}  #: rows of a reduced batch
 _MOST_DRAWN, _MOST_ROWS_DRAWN = 63, 2048  #: rows of the small and of the large drawn batches
 #: Factors and shifts of the rows in SCALED: both signs, zeros, sizes at which activations bend, vanish and overflow.
 #: Some rows have a mean that holds almost everything. A shift is in units of the mean magnitude.

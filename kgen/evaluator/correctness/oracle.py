@@ -18,10 +18,12 @@ from typing import Any, Callable, Iterator, Sequence, TypeAlias
 import torch
 
 from kgen.devices.hardware import probe
+from kgen.devices.kinds import HOST, kind_of
 from kgen.devices.machine import resolve_device
+from kgen.devices.runtime import runtime
 from kgen.errors import DeviceError, KgenError, ProblemError
 from kgen.evaluator.correctness import cudnn, moments
-from kgen.evaluator.correctness.distributions import (DISTRIBUTIONS, FULL, HALF, NON_FINITE, REDUCED, REDUCED_ROWS,
+from kgen.evaluator.correctness.distributions import (DISTRIBUTIONS, FULL, HALF, NON_FINITE, REDUCED,
                                                       Distribution, batch_size, change_inputs, change_weights,
                                                       drawn_batches, joined, mixed, mixtures, seed_of, slice_batch)
 from kgen.evaluator.correctness.reference import Reference, Run, State, construct, draw_weights, flags, generator_states, made_on, set_flags
@@ -116,7 +118,7 @@ class Oracle:
     ) -> None:
         self.accuracy = Accuracy(accuracy)
         self.device = device
-        self.place = device if shared else "cpu"  # where arenas lie
+        self.place = device if shared else HOST.name  # where arenas lie
         self._seconds = seconds
         self._spent = 0.0  # seconds in test cases
         self._secret = secret
@@ -139,7 +141,7 @@ class Oracle:
         if self.unsaved:  # its names are known now
             self._states["drawn"] = self._draw_weights()
         self.rows = batch_size(self._given)
-        self._few_rows = REDUCED_ROWS[device.partition(":")[0]]  # of a reduced batch
+        self._few_rows = kind_of(device).reduced_rows  # of a reduced batch
         every = DISTRIBUTIONS[:2] if self.accuracy is Accuracy.KERNELBENCH else (  # its own check tries no other values
             *DISTRIBUTIONS, *drawn_batches(secret, self.rows))
         self.distributions = tuple(d for d in every if (strict or d.own) and d.name not in without)
@@ -185,12 +187,11 @@ class Oracle:
 
     def _look_at(self, mode: str) -> cudnn.Noted:
         """Run the problem in a mode: its memory, and its output's nature. Returns the products of the library."""
-        if self.device != "cpu":
-            torch.cuda.reset_peak_memory_stats(self.device)
-            before = torch.cuda.memory_allocated(self.device)
+        device = runtime(self.device)
+        before = device.begin_peak(self.device)
         started, worked = time.monotonic(), time.process_time()
         run, views, noted = self.reference.looked_at(self._given, self._states["drawn"], mode)
-        taken = torch.cuda.max_memory_allocated(self.device) - before if self.device != "cpu" else 0
+        taken = device.peak(self.device) - before
         finite = _is_finite(run)  # waits for the device
         self._forward_seconds = max(self._forward_seconds, time.monotonic() - started)
         self._forward_work = max(self._forward_work, time.process_time() - worked)
@@ -296,7 +297,7 @@ class Oracle:
 
     def _is_random(self, mode: str, run: tuple[Any, Any]) -> bool:
         """Whether the latest forward, which gave ``run``, drew random numbers that change its values."""
-        devices = [] if self.device == "cpu" else [self.device]
+        devices = runtime(self.device).generators(self.device)
         after = generator_states(devices)
         torch.manual_seed(0)
         if all(map(torch.equal, after, generator_states(devices))):
@@ -393,9 +394,9 @@ class Oracle:
     def _keep_on_device(self, case: Case) -> None:
         """Bring a case's expected values to the device. Of too many, those used longest ago move to the host. Those of the
         problem's own inputs, which have all rows, move only for others of their kind."""
-        if self.device == "cpu":
+        if not kind_of(self.device).accelerator:
             return
-        if any(e.exact.device.type == "cpu" for e in case.expected):
+        if any(e.exact.device.type == HOST.name for e in case.expected):
             case.aside, case.expected = case.expected, [e.to(self.device) for e in case.expected]
         others, own = [one for one in self._resident if one is not case], self.distributions[0]
         moving = [one for one in others if one.distribution is not own or case.distribution is own]
@@ -409,7 +410,7 @@ class Oracle:
         while moving and sum(map(held, self._resident)) > most:
             oldest = moving.pop(0)
             self._resident.remove(oldest)
-            oldest.expected = oldest.aside or [e.to("cpu") for e in oldest.expected]
+            oldest.expected = oldest.aside or [e.to(HOST.name) for e in oldest.expected]
 
     def _make_case(self, distribution: Distribution, mode: str, weights: str) -> Case:
         number = self.distributions.index(distribution)
@@ -425,7 +426,7 @@ class Oracle:
             case.outputs, case.end = describe(list(eager) if weights != Weights.CONSTRUCTED else [eager[0]])
             _free_cache(self.device)
             where = " in float64"
-            case.noise = (distribution.values, distribution.batch) != ("given", FULL) or self.device != "cpu" or not all(
+            case.noise = (distribution.values, distribution.batch) != ("given", FULL) or kind_of(self.device).accelerator or not all(
                 map(is_inexact, tensors([eager[0]])))
             # Where only the batch differs, eager's error on the problem's own inputs is part of the reference error.
             given = self.case(self.distributions[0].name, mode, weights).expected if distribution.shape_only else []
@@ -762,8 +763,7 @@ def _refuse_others(path: str, says: str, value: Any) -> None:
 
 def _free_cache(device: str) -> None:
     """Give back device memory that torch keeps for later, if it is much."""
-    if device != "cpu" and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _CACHED_BYTES:
-        torch.cuda.empty_cache()
+    runtime(device).free(_CACHED_BYTES)
 
 
 def _is_finite(value: Any) -> bool:
@@ -813,21 +813,18 @@ class _Desk:
     def key(self) -> Reply:
         """The name of the device's lock; nothing runs on the device to find it out. With several GPUs, ``alone`` is the
         environment in which a process sees this one alone: one that starts all of two takes twice as long."""
-        if resolve_device(self._device) == "cpu":
-            return {"key": "cpu", "alone": {}}, []
-        uuid = str(torch.cuda.get_device_properties(self._device).uuid)
-        alone = {"CUDA_VISIBLE_DEVICES": f"GPU-{uuid.removeprefix('GPU-')}"} if torch.cuda.device_count() > 1 else {}
-        return {"key": f"cuda-{uuid}", "alone": alone}, []
+        key, alone = runtime(resolve_device(self._device)).alone(self._device)
+        return {"key": key, "alone": alone}, []
 
     def about(self) -> Reply:
         """Versions, the device's limits, and the rate of a large copy in gigabytes (1e9) read and written per second."""
-        if self._device != "cpu":
-            torch.cuda.set_device(self._device)
+        runtime(self._device).select(self._device)
+        accelerator = kind_of(self._device).accelerator
         hardware = probe(self._device)
         return {"torch": torch.__version__, "python": platform.python_version(), "host": platform.node(),
                 "hardware": asdict(hardware), "copy_rate": hardware.copy_gbytes_per_second or _cpu_copy_rate(),
-                "flush_bytes": 2 * (hardware.l2_bytes if self._device != "cpu" else _CPU_CACHE_BYTES),
-                "least_bytes": _tensor_bytes(self._problem) if self._device != "cpu" else 0}, []
+                "flush_bytes": 2 * (hardware.l2_bytes if accelerator else _CPU_CACHE_BYTES),
+                "least_bytes": _tensor_bytes(self._problem) if accelerator else 0}, []
 
     def open(self) -> Reply:
         given = self._options
@@ -900,7 +897,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     """The oracle's process: answer requests until the parent closes the channel."""
     sandbox.limit(None, _FILE_BYTES)
     if options.get("sandboxed"):
-        if options["device"] != "cpu":
+        if kind_of(options["device"]).accelerator:
             torch.ones(1, device=resolve_device(options["device"]))  # CUDA starts before limits are set
         sandbox.confine(sandbox.foreign(options, address_space=None, file_bytes=_FILE_BYTES))
     for option, value in _KEEPS_FREED_MEMORY.items():

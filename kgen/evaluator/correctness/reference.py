@@ -9,6 +9,7 @@ from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Seque
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from kgen.devices.kinds import kind_of
 from kgen.errors import ProblemError
 from kgen.evaluator.correctness import cudnn
 from kgen.evaluator.correctness.distributions import HALF
@@ -39,7 +40,6 @@ _NORMS = frozenset({
 _PRODUCTS = cudnn.MATMULS | {aten.mul.Tensor}
 _CONTAINERS = (torch.Tensor, list, tuple, dict)
 TF32_EPSILON = 2.0**-11  #: relative; half a unit in the last of TF32's ten bits
-_PARTS = {"cpu": 1 << 17, "cuda": 1 << 25}  #: elements that are rounded at once; on a CPU, they fit into its cache
 _APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers differ, by less than float32 shows
 
 
@@ -70,7 +70,7 @@ def generator_states(devices: Sequence[torch.device | str]) -> list[torch.Tensor
 
 def made_on(device: str, seed: int, make: Callable[[], Any]) -> Any:
     """``make()`` with numbers from ``seed``, on ``device`` or, where that fails, on the CPU, which takes seconds."""
-    if device != "cpu":
+    if kind_of(device).accelerator:
         torch.manual_seed(seed)
         try:
             with torch.device(device):
@@ -239,14 +239,14 @@ class _Rounding(cudnn.Eager):
             x = torch.view_as_real(x)
         if x.dtype == torch.float64 and x.numel():
             flat = x.view(-1) if x.is_contiguous() else x
-            for part in flat.split(_PARTS[x.device.type]):
+            for part in flat.split(kind_of(x.device).rounded_at_once):
                 part.mul_(self._uniform(part, most=epsilon or epsilon_of(self.dtype)).add_(1.0))  # an infinity stays one
         return x
 
     def _uniform(self, x: torch.Tensor, generator: torch.Generator | None = None, most: float = 1.0) -> torch.Tensor:
         """Random numbers up to ``most`` in size, in the shape of ``x``. On a CPU, 64 bits serve four elements."""
         generator = generator or self.noise
-        if x.device.type != "cpu":
+        if kind_of(x.device).accelerator:
             drawn = torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=generator)
             return drawn.sub_(0.5).double().mul_(2.0 * most)
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
@@ -325,7 +325,7 @@ class Reference:
     @property
     def allows_tf32(self) -> bool:
         """Whether cuDNN may use TF32."""
-        return self.device != "cpu" and torch.backends.cudnn.allow_tf32
+        return kind_of(self.device).accelerator and torch.backends.cudnn.allow_tf32
 
     def products(self, calls: Sequence[cudnn.Call]) -> tuple[float, ...]:
         """How exactly cuDNN multiplies in each of ``calls``: relative errors, 0 where the flags rule TF32 out."""

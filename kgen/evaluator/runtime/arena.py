@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterator
 
 import torch
 
+from kgen.devices.kinds import HOST
 from kgen.evaluator.runtime.channel import memory_file
 from kgen.evaluator.runtime.driver import SharedMemory
 
@@ -149,9 +150,9 @@ class Arena:
         self._map = mmap.mmap(fd, self.size, flags, mmap.PROT_READ | mmap.PROT_WRITE)
 
     @staticmethod
-    def create(size: int, place: str = "cpu") -> "Arena":
+    def create(size: int, place: str = HOST.name) -> "Arena":
         """A writable arena of at least ``size`` bytes in the memory of the device ``place``."""
-        if place != "cpu":
+        if place != HOST.name:
             return DeviceArena(place, size)
         fd = memory_file("kgen-arena", max(size, mmap.PAGESIZE))
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _NO_OTHER_SIZE)  # a process that maps a shrinking file is killed
@@ -160,10 +161,10 @@ class Arena:
     @staticmethod
     def open(fd: int, size: int, place: str, *, writable: bool = False) -> "Arena":
         """The arena of ``size`` bytes in the memory of ``place`` whose descriptor came over a channel."""
-        return Arena(fd, writable=writable) if place == "cpu" else DeviceArena(place, size, fd, writable=writable)
+        return Arena(fd, writable=writable) if place == HOST.name else DeviceArena(place, size, fd, writable=writable)
 
     @staticmethod
-    def holding(value: Any, place: str = "cpu") -> tuple["Arena", Node]:
+    def holding(value: Any, place: str = HOST.name) -> tuple["Arena", Node]:
         """A new arena with the bytes of ``value``'s tensors, sealed against changes, and their node."""
         node, size = describe(value)
         arena = Arena.create(size, place)

@@ -11,6 +11,8 @@ from typing import Any, Callable, Iterable, NamedTuple, Sequence
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kgen.devices.kinds import KINDS
+
 _BYTES = 4096  #: of a fence
 _BYTE = 0xFF  #: of it; a NaN in every floating dtype
 _MOST_HELD = 1 << 28  #: bytes; of memory that is kept for its fence alone
@@ -68,6 +70,7 @@ class Fences(TorchDispatchMode):
     def __init__(self, device_type: str) -> None:
         super().__init__()
         self._device_type = device_type
+        self._captures = KINDS[device_type].accelerator
         self._fences: list[_Fence] = []  # of this block
         self._held = 0  # bytes of their memory
         self._resting: list[_Resting] = []  # of earlier blocks
@@ -112,7 +115,7 @@ class Fences(TorchDispatchMode):
         plain = not args or not isinstance(args[0], torch.Tensor) or type(args[0]) in _TENSORS
         if not plain or kwargs.get("pin_memory") or _device(args, kwargs).type != self._device_type:
             return False
-        return self._device_type != "cuda" or not _capturing()  # a captured graph would fill it in each timed call
+        return not (self._captures and _capturing())  # a captured graph would fill it in each timed call
 
     def _make_room(self, size: int) -> None:
         """Let memory go that only fences use, before ``size`` bytes more, where it is much: the candidate has let it go."""

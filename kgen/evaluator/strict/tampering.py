@@ -35,6 +35,8 @@ import torch.fx
 from torch._utils import CallbackRegistry
 from torch.cuda import _gpu_trace
 
+from kgen.devices.kinds import kind_of
+
 Note = Callable[[str], None]
 
 _MOST_NOTES, _MOST_CHARACTERS = 20, 200
@@ -359,7 +361,7 @@ def _switches(device: str) -> dict[str, Callable[[], Any]]:
         "the tracer": lambda: (sys.gettrace(), threading.gettrace()),
         "the profiler": lambda: (sys.getprofile(), threading.getprofile()),
     }
-    if device != "cpu":
+    if kind_of(device).accelerator:
         index = torch.device(device).index or 0
         table |= {
             "the current device": torch.cuda.current_device,

@@ -13,6 +13,7 @@ from functools import partial
 from statistics import quantiles
 from typing import Callable, Mapping, Sequence
 
+from kgen.devices.kinds import KINDS
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.strict.processes import settle_ms
 from kgen.evaluator.timing.measure import MIN_CALLS, Runner, calls_per_block, check_timed
@@ -20,8 +21,6 @@ from kgen.protocol import Phase, Status
 
 REMEASUREMENTS, REMEASURED_ROUNDS = 3, 4  #: of a suspected subject, at most, in turns with PyTorch
 SYNC_SHARE = 1 / 3  #: share of calls on a GPU that are bracketed by synchronisations, not events
-#: Factor of a device copy's rate; no honest call moves its data faster (small writes end in the cache).
-COPY_MARGIN = {"cpu": 10.0, "cuda": 4.0}
 
 Times = Mapping[str, Sequence[float]]  #: around the samples of a subject, in milliseconds, by name
 
@@ -177,7 +176,7 @@ class StrictRunner(Runner):
 
 def least_ms(moved_bytes: int, gbytes_per_second: float, device_type: str) -> float:
     """The least milliseconds that moving inputs and outputs once takes, by the rate of a device copy and a margin."""
-    return moved_bytes / (gbytes_per_second * COPY_MARGIN[device_type]) / 1e6
+    return moved_bytes / (gbytes_per_second * KINDS[device_type].copy_margin) / 1e6
 
 
 def queue_alike(runners: Sequence[Runner]) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from statistics import median
 from typing import Any, Callable, Mapping, Sequence
 
+from kgen.devices.kinds import Kind
 from kgen.evaluator.correctness.validate import Failure, WorkerClient, raise_if_failed, raise_if_wrong
 from kgen.protocol import Depth, Phase, Status, Timing
 from kgen.statistics import ratio_interval
@@ -20,9 +21,6 @@ SCREEN_BLOCKS = 5
 FINAL_BLOCKS, LEAST_BLOCKS = 20, 8  #: rounds of finals; of those whose time is up, or whose ratios are known narrowly
 OVERTIME = 1.25  #: times the seconds of finals; after it, they end with fewer rounds
 LONG_MS = 200.0  #: a longer call needs no other one before it, and one of them fills a block
-#: Seconds that a screening's block should take, and its most calls: a GPU's samples scatter less than a CPU's.
-BLOCK_SECONDS = {"cpu": 0.03, "cuda": 0.015}
-SCREEN_CALLS = {"cpu": 10, "cuda": 4}
 MIN_CALLS, MAX_CALLS = 2, 20  #: calls of a block
 CHECK_SHARE = 1 / 5  #: share of the rounds of finals whose last output is checked
 NARROW = 0.005  #: relative width of a ratio's interval; below it, finals end early
@@ -43,7 +41,7 @@ class Runner:
 
     name: str
     worker: WorkerClient
-    cuda: bool
+    kind: Kind
     modes: Sequence[str]
     prepare_ms: float  #: extra time of the first call after new weights
     steady_ms: float
@@ -55,6 +53,10 @@ class Runner:
     #: Judges a fetched output by its mode and key.
     check: Callable[[Mapping[str, Any], str, int], None] | None = None
     blocks: list[tuple[float, ...]] = field(default_factory=list)
+
+    @property
+    def cuda(self) -> bool:
+        return self.kind.accelerator
 
     @property
     def median_ms(self) -> float:
@@ -114,7 +116,7 @@ class Runner:
 
     def screen(self, generator: random.Random) -> None:
         """Time the subject alone and briefly. Outputs of a drawn block and of the last one are checked."""
-        calls = calls_per_block(self.steady_ms, "cuda" if self.cuda else "cpu")
+        calls = calls_per_block(self.steady_ms, self.kind)
         drawn, last = generator.randrange(SCREEN_BLOCKS), SCREEN_BLOCKS - 1
         if self.frees:
             self.warm_up(generator)
@@ -163,10 +165,10 @@ def check_timed(reply: Mapping[str, Any]) -> None:
     raise_if_wrong(reply, Phase.TIME, "in a timed call")
 
 
-def calls_per_block(steady_ms: float, device_type: str) -> int:
+def calls_per_block(steady_ms: float, kind: Kind) -> int:
     """As many calls as fill the time of a screening's block."""
-    filling = round(BLOCK_SECONDS[device_type] * 1000 / max(steady_ms, 1e-3))
-    return max(MIN_CALLS if steady_ms < LONG_MS else 1, min(SCREEN_CALLS[device_type], filling))
+    filling = round(kind.block_seconds * 1000 / max(steady_ms, 1e-3))
+    return max(MIN_CALLS if steady_ms < LONG_MS else 1, min(kind.screen_calls, filling))
 
 
 def sleep_ns(launch_ns: int) -> int:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kgen.devices.kinds import KINDS
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.strict import strict, timing_anomalies
 from kgen.evaluator.strict.strict import Strict
@@ -49,7 +50,7 @@ class Worker:
 
 
 def runner(name="a", claim=lambda: 1, cuda=False, modes=("eval",)):
-    return StrictRunner(name, Worker(claim), cuda, modes, 1.0, 1.0)
+    return StrictRunner(name, Worker(claim), KINDS["cuda" if cuda else "cpu"], modes, 1.0, 1.0)
 
 
 def timed(samples=(1.0,), modes=("eval",), **seen):

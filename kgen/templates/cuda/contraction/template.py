@@ -21,6 +21,7 @@ from kgen.codegen.c_printer import describe, load_statement, output_pointer, poi
 from kgen.codegen.combines import SPELLED
 from kgen.codegen.template import Argument, Before, Filled, Rendering, Task, Template
 from kgen.compiler.graph.dtypes import DTYPES, is_float, is_narrow
+from kgen.compiler.graph.library_call import X
 from kgen.compiler.loops.passes import Pass, Passes, passes_of
 from kgen.compiler.loops.program import ELEMENT, ROW, Load, Program, Reduce, Store, by_col, taken
 from kgen.compiler.operators.op import Kind
@@ -192,7 +193,7 @@ class _Operands:
         of, n, terms, ld = program.contraction, program.cols, schedule.terms, schedule.ld
         row = 0 if schedule.variant == "slices" else ld * terms // 2  # float32 elements that a row's terms take in memory
         x, right = (Argument(pointer(name), "in", name, dtype=of.dtype) for name in (of.x, of.weight))
-        turned = "{}.mT" if of.transposed else "{}"
+        turned = X.member("mT") if of.transposed else X
         size = f"rows * {row + 1 + partials * sums_ld}"
         moments = f"(rows + 15) // 16 * {2 * sums_ld}"
         size += f" + {moments}" if program.moments_of else ""
