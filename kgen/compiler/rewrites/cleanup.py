@@ -231,6 +231,23 @@ def softplus_to_mish(graph: OpGraph) -> OpGraph:
     return graph
 
 
+def quotient_to_remainder(graph: OpGraph) -> OpGraph:
+    """``x - x // y * y`` of integers as ``x % y``."""
+    for node in graph.nodes:
+        product = graph.producer(node.inputs[1]) if node.op == "sub" and isinstance(node.inputs[1], str) else None
+        if product is None or product.op != "mul" or not graph.feeds_only(product.name, node):
+            continue
+        for of, y in (product.inputs, product.inputs[::-1]):
+            quotient = graph.producer(of) if isinstance(of, str) else None
+            if quotient is None or quotient.op != "quotient_of_integers" or quotient.inputs != (node.inputs[0], y):
+                continue
+            if {graph.type(node.inputs[0]).dtype, quotient.type.dtype, product.type.dtype} == {node.type.dtype} and graph.feeds_only(of, product):
+                call = torch_("remainder", X, Y if isinstance(y, str) else y)
+                graph = graph.with_node(replace(node, op="remainder_of_integers", inputs=quotient.inputs, call=call, attrs=())).pruned()
+                break
+    return graph
+
+
 def merge_scalar_factors(graph: OpGraph) -> OpGraph:
     """Make one factor of constant factors after one another; ``x + x`` counts as a factor of two."""
     for node in graph.nodes:

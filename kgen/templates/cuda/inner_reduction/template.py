@@ -750,8 +750,8 @@ class _Emitter:
         row_inner += [f"const {self._type(x.name)} {x.name} = {loaded(f'{x.name}_rows.v[r]', x.dtype)};" for x in vectors]
         inner += row_inner
         inner += [f"const {self._type(name)} {name} = {self._kept(name)};" for name in of.held]
-        col = "(col + j)" if self.vec > 1 else "col"
-        inner += [f"const {value_type(m.dtype)} {m.name} = {spell(m, 'cuda', self._at, col)};" for m in of.maps]
+        before_maps, maps = common.map_statements(of, self.vec, self._at)
+        row_outer, inner = row_outer + before_maps, inner + maps
         inner += [f"{self._kept(name)} = {name};" for name in of.keeps]
         inner += [line for r in reductions for line in r.inner]
         together = [s for s in of.stores if across > 1 and s.access.mode(across, "row") == "vector"]
