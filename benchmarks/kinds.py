@@ -8,8 +8,8 @@ A row that is recorded already is skipped, so the same command goes on where the
 module that fails is a row, too. ``--shard I/N`` takes every N-th module, in a record of its own: one shard for each GPU.
 ``--merge N`` puts N shards together. ``library calls`` are those of the plan that is predicted to be best, but for views.
 
-``--compile-only`` needs no GPU: it plans each module for ``sm_90``, renders the first plan with its plainest parameters,
-compiles it with ``nvcc``, and prints what failed. The exit code is 1 where something did.
+``--compile-only`` needs no GPU. It plans each module for ``sm_90`` and renders the first plan with its plainest parameters.
+It compiles the text with ``nvcc``, and prints each failure. The exit code is 1 where there is one.
 """
 
 from __future__ import annotations
@@ -92,15 +92,15 @@ def compiled(path: Path) -> str:
 
 
 def checked(path: Path) -> tuple[str, str]:
-    """What failed of a module, and its library calls."""
+    """The failure of a module, and its library calls."""
     return compiled(path), library_calls(path)
 
 
 def compile_all(files: dict[str, Path], jobs: int) -> int:
     """Print what fails of each module. Returns the number of failures."""
     failures = 0
-    with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=16) as pool:
-        for name, (failed, calls) in zip(files, pool.map(checked, files.values())):
+    with get_context("spawn").Pool(jobs, maxtasksperchild=16) as pool:
+        for name, (failed, calls) in zip(files, pool.imap(checked, files.values())):
             failures += bool(failed)
             print(f"{name}: {failed or 'compiles'}{f'; library calls: {calls}' if calls else ''}", flush=True)
     print(f"{len(files) - failures} of {len(files)} modules compile")

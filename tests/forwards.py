@@ -44,6 +44,7 @@ CASES = {
     "positions": "return x + torch.arange(33, device=x.device), torch.arange(4, device=x.device)[:, None] * x, torch.full((33,), 2.5, device=x.device) * x",
     "spaced": "return x + torch.linspace(-1, 3, 33, device=x.device), square * torch.eye(33, device=x.device), x * torch.arange(-2, 14.5, 0.5, device=x.device)",
     "small integers, reduced": "k, n = (i + j).to(torch.int8), (i.abs() * 20).to(torch.uint8)\nreturn k.sum(1), n.sum(0), k.amax(1), n.amin(1), k.argmax(1), n.max(1), k.min(), n.to(torch.int16).sum((0, 1))[None]",
+    "integers, reduced": "k, n = i.to(torch.int32), i * (1 << 40) + j\nreturn k.sum(1), n.sum(0), k.amax(1), n.amin((0, 1))[None], k.argmax(1), n.argmin(1), n.max(1), k.min()[None], (j % 3 + 1).prod(1), few.view(3, 3, 3).sum(2)",
     # Functions
     "activations": "return F.celu(x), F.hardshrink(x), F.softshrink(x), F.tanhshrink(x), F.softsign(x), F.prelu(x, square[0])",
     "gates": "return F.glu(x[:, :32])",

@@ -166,6 +166,22 @@ def _of_integers(name: str, same: bool) -> Callable[..., Any]:
     return run
 
 
+def _place_of(word: str) -> Callable[..., Any]:
+    """The first place of an extreme: of small integers as in float32, of others the least place that holds it."""
+    of_small = _of_integers(f"arg{word}", False)
+
+    def run(x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+        import torch
+
+        if x.dtype not in (torch.int32, torch.int64) or (dim is None and keepdim) or not x.dim():
+            return of_small(x, dim, keepdim)
+        x, dim = (x.reshape(-1), 0) if dim is None else (x, dim % x.dim())
+        places = torch.arange(x.shape[dim], device=x.device).reshape([-1 if d == dim else 1 for d in range(x.dim())])
+        return _aten("amin", torch.where(x == _aten(f"a{word}", x, [dim], True), places, x.shape[dim]), [dim], keepdim)
+
+    return run
+
+
 def _vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     if dtype is not None and dtype != x.dtype:
         return _aten("linalg_vector_norm", x.to(dtype), ord, dim, keepdim)
@@ -356,7 +372,9 @@ _FUSED: dict[str, Callable[..., Any]] = {
 }
 
 _OWN: dict[str, Callable[..., Any]] = {
-    **{f"aten.{name}.default": _of_integers(name, same) for name, same in (("amax", True), ("amin", True), ("argmax", False), ("argmin", False))},
+    **{f"aten.{name}.default": _of_integers(name, True) for name in ("amax", "amin")},
+    "aten.argmax.default": _place_of("max"),
+    "aten.argmin.default": _place_of("min"),
     "aten.scaled_dot_product_attention.default": _dot_product_attention,
     **_FUSED,
     "aten.max.dim": _extreme("max"),

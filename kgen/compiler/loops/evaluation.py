@@ -423,4 +423,8 @@ _REDUCTIONS: dict[str, Callable[..., list[Tensor]]] = {
     "moments": _moments,
     "max_finite": lambda x: [_max_finite(x)],
     "softmax": _softmax,
+    "whole_sum": lambda x: [x.sum(-1)],
+    "whole_product": lambda x: [x.prod(-1)],
+    "whole_max": lambda x: [x.amax(-1)],
+    "whole_min": lambda x: [x.amin(-1)],
 }  # fmt: skip
