@@ -53,7 +53,7 @@ def written(names: Sequence[str], folder: Path) -> dict[str, Path]:
 
 
 def library_calls(path: Path) -> str:
-    """What the best plan by prediction leaves to the library; the error's first line where there is no plan."""
+    """The library calls of the best plan by prediction; the first line of the error where there is no plan."""
     from kgen.errors import KgenError
     from kgen.problems.problem import read_problem
     from kgen.tuning.plan import plan

@@ -104,6 +104,8 @@ APPLIES = {
     "a weight that forward computes is kept": ("return F.linear(x, self.w / self.w.norm() * 2), x @ self.w.exp().t()", "self.w = nn.Parameter(torch.randn(30, 20))", None, "eval", (), "prepare_weights", ["linear", "permute", "matmul"]),
     "a bias that is looked up for a product is kept": ("return torch.addmm(self.table[self.at], x, self.w)", "self.table, self.w = nn.Parameter(torch.randn(9)), nn.Parameter(torch.randn(20, 5))\nself.register_buffer('at', torch.zeros(5, dtype=torch.int64))", None, "eval", (), "prepare_weights", ["addmm"]),
     "a softmax over few channels is left to threads": ("return x.softmax(1)", "", "torch.randn(2, 5, 30)", "eval", (), "reduce_few_by_threads", ["softmax"]),
+    "weighted bags are weighted rows and a sum": ("return F.embedding_bag(x, self.w, per_sample_weights=self.v[x], mode='sum')", "self.w, self.v = nn.Parameter(torch.randn(9, 4)), nn.Parameter(torch.randn(9))", "torch.randint(0, 9, (5, 3))", "eval", (), "bags_to_sums", ["index", "view", "view", "view", "embedding", "view", "mul", "sum"]),
+    "sums of a bag are left to threads": ("return F.embedding(x, self.w).sum(1)", "self.w = nn.Parameter(torch.randn(9, 40))", "torch.randint(0, 9, (60, 20))", "eval", (), "reduce_few_by_threads", ["embedding", "sum"]),
     "sums at the one place are a sum": ("return self.zero.index_add(0, self.at, x)", "self.register_buffer('zero', torch.zeros(1, 20))\nself.register_buffer('at', torch.zeros(6, dtype=torch.int64))", None, "eval", (), "scatter_to_sum", ["sum", "add"]),
     "a value times tanh of its softplus is mish": ("return torch.tanh(F.softplus(x)) * x", "", None, "eval", (), "softplus_to_mish", ["mish"]),
     "a value on the left of tanh of its softplus is mish": ("return x * torch.tanh(F.softplus(x))", "", None, "eval", (), "softplus_to_mish", ["mish"]),
@@ -187,7 +189,7 @@ APPLIES = {
 
 #: The same, for graphs that the rewrite must not change.
 LEAVES_ALONE = {
-    "the largest of a bag": ("return F.embedding_bag(x, self.w, mode='max')", "self.w = nn.Parameter(torch.randn(9, 4))", "torch.randint(0, 9, (5, 3))", "eval", (), "bags_to_sums"),
+    "a bag with a word that does not count": ("return F.embedding_bag(x, self.w, mode='sum', padding_idx=0)", "self.w = nn.Parameter(torch.randn(9, 4))", "torch.randint(0, 9, (5, 3))", "eval", (), "bags_to_sums"),
     "a small map of a weight that maps read": ("return x * self.s.exp() + torch.arange(20)", SCALE, None, "eval", (), "prepare_weights"),
     "a map of a weight that is returned": ("return x, (self.w * 2).t()", "self.w = nn.Parameter(torch.randn(100, 100))", None, "eval", (), "prepare_weights"),
     "a map of a buffer that changes": ("self.w.mul_(2)\nreturn F.linear(x, self.w + 1)", "self.register_buffer('w', torch.randn(30, 20))", None, "eval", (), "prepare_weights"),

@@ -249,6 +249,63 @@ def _one_hot(x: torch.Tensor, num_classes: int = -1) -> Any:
     return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).to(torch.int64)
 
 
+def _places_in_windows(size: int, count: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The places of ``count`` windows that cover ``size`` places, ``[count, widest]``, and whether a window has so many.
+
+    A smaller window has its last place several times.
+    """
+    import torch
+
+    number, widest = torch.arange(count, device=device)[:, None], max(-(-(at + 1) * size // count) - at * size // count for at in range(count))
+    places, behind = number * size // count + torch.arange(widest, device=device), ((number + 1) * size + count - 1) // count
+    return torch.minimum(places, behind - 1), places < behind
+
+
+def _in_windows(x: torch.Tensor, dim: int, places: torch.Tensor) -> torch.Tensor:
+    """A dimension as two: windows, and their elements."""
+    return _aten("index_select", x, dim, places.reshape(-1)).reshape(*x.shape[:dim], *places.shape, *x.shape[dim + 1 :])
+
+
+def _adaptive_maximum(x: torch.Tensor, counts: Sequence[int]) -> Any:
+    """The maximum of each window, and its place in the image; of one row of an image, in that."""
+    import torch
+
+    first, found, every, flat = x.dim() - len(counts), x, x, torch.zeros((), dtype=torch.int64, device=x.device)
+    for number, count in enumerate(counts):
+        places, _ = _places_in_windows(x.shape[first + number], count, x.device)
+        found = _aten("amax", _in_windows(found, first + number, places), [first + number + 1])
+        every = _in_windows(every, first + 2 * number, places)
+        flat = flat[..., None, None] * x.shape[first + number] + places
+    elements = [first + 2 * number + 1 for number in range(len(counts))]
+    largest = found
+    for dim in elements:
+        largest = largest.unsqueeze(dim)
+    return found, _aten("amin", torch.where((every == largest) | (every != every), flat, x[0].numel()), elements)
+
+
+def _adaptive_mean(x: torch.Tensor, counts: Sequence[int]) -> Any:
+    import torch
+
+    first = x.dim() - len(counts)
+    if all(size % count == 0 for size, count in zip(x.shape[first:], counts)):
+        return NotImplemented
+    for number, count in enumerate(counts):
+        places, there = _places_in_windows(x.shape[first + number], count, x.device)
+        behind = (1,) * (len(counts) - 1 - number)
+        there = there.reshape(*there.shape, *behind)
+        total = torch.where(there, _in_windows(x, first + number, places), 0.0).sum([first + number + 1])
+        x = total / there.sum(1).to(x.dtype)
+    return x
+
+
+def _to(x: torch.Tensor, dtype: Any, non_blocking: bool = False, copy: bool = False, memory_format: Any = None) -> Any:
+    import torch
+
+    if memory_format is None or copy:
+        return NotImplemented
+    return torch.ops.aten.to.dtype(x, dtype).contiguous(memory_format=memory_format)
+
+
 def _take_along_dim(x: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> Any:
     if dim is None:
         return _aten("gather", x.reshape(-1), 0, indices.reshape(-1))
@@ -395,6 +452,9 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.cdist.default": _cdist,
     "aten.one_hot.default": _one_hot,
     "aten.take_along_dim.default": _take_along_dim,
+    **{f"aten.adaptive_max_pool{rank}d.default": _adaptive_maximum for rank in (1, 2, 3)},
+    **{f"aten.adaptive_avg_pool{rank}d.default": _adaptive_mean for rank in (1, 2, 3)},
+    "aten.to.dtype": _to,
     "aten.pad.default": _pad,
     "aten.roll.default": _roll,
     "aten.affine_grid_generator.default": _affine_grid,
