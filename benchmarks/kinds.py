@@ -30,7 +30,7 @@ from statistics import geometric_mean
 
 from _kinds import SIZES, problem
 from _record import Cell, conditions, record
-from kernelbench import recorded, suite
+from kernelbench import recorded, suite, sweep
 
 NAME = "kinds"
 TITLE = "Modules of the kinds that people write, at GPU sizes"
@@ -112,8 +112,9 @@ def swept(files: dict[str, Path], options: argparse.Namespace, commit: str, seco
     names, until = {path.stem: name for name, path in files.items()}, time.monotonic() + seconds
     waiting = dict(names)
     while waiting and time.monotonic() < until:
-        before = len(waiting)
-        for row in suite([files[name] for name in waiting.values()], options, commit, until - time.monotonic()):
+        before, left = len(waiting), [files[name] for name in waiting.values()]
+        found = suite(left, options, commit, until - time.monotonic()) if before > 1 else [sweep(left[0], options, commit)]
+        for row in found:
             yield waiting.pop(str(row["problem"])), row
         if len(waiting) == before and time.monotonic() < until:  # the first module ended the process
             yield waiting.pop(next(iter(waiting))), {"verdict": "failed", "exit": 70, "commit": commit, "reason": "the sweep's process ended"}
@@ -149,7 +150,8 @@ def main() -> int:
     parser.add_argument("--compile-only", action="store_true", help="plan, render and compile, without a GPU")
     parser.add_argument("--jobs", type=int, default=2, help="processes that plan, or compile")
     options = parser.parse_args()
-    options.dtype = options.accuracy = None
+    options.dtype = options.accuracy = options.cut = None
+    options.sizes = []
     if options.merge:
         rows = {str(row["module"]): row for at in range(options.merge) for row in recorded(f"{NAME}_{at + 1}of{options.merge}")}
         kept(rows, NAME)
