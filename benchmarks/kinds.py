@@ -8,7 +8,7 @@ A row that is recorded already is skipped, so the same command goes on where the
 module that fails is a row, too. ``--shard I/N`` takes every N-th module, in a record of its own: one shard for each GPU.
 ``--merge N`` puts N shards together. ``library calls`` are those of the plan that is predicted to be best, but for views.
 
-``--compile-only`` needs no GPU. It plans each module for ``sm_90`` and renders the first plan with its plainest parameters.
+``--compile-only`` needs no GPU. It plans each module for ``sm_90`` and renders the first plan that has kernels, plainest.
 It compiles the text with ``nvcc``, and prints each failure. The exit code is 1 where there is one.
 """
 
@@ -66,7 +66,7 @@ def library_calls(path: Path) -> str:
 
 
 def compiled(path: Path) -> str:
-    """Render the first plan, and compile it: an empty text, or what failed."""
+    """Render the first plan that has kernels, and compile it: an empty text, or what failed."""
     from kgen.devices.hardware import for_arch
     from kgen.evaluator.candidates.build import read_extension
     from kgen.problems.problem import load, read_problem, resolve_mode, without_values
@@ -78,12 +78,12 @@ def compiled(path: Path) -> str:
         loaded = load(read_problem(str(path)))
         loaded = resolve_mode(loaded, without_values(loaded.model))
         design = Design(loaded.problem, captured(loaded, "cuda"), for_arch(ARCH), Accuracy.PYTORCH)
-        first = next(n for n, option in enumerate(design.options) if option.plainest is not None)
+        first = next(n for n, option in enumerate(design.options) if option.kernels and option.plainest is not None)
         extension = read_extension(design.candidate(Point(first, design.options[first].plainest)).source)
     except Exception as error:  # a failing module costs itself alone
         return f"{type(error).__name__}: {error}".partition("\n")[0]
     if extension is None:
-        return "no kernel: the first plan is library calls alone"
+        return "the text has no kernel"
     text = path.with_suffix(".cu")
     text.write_text(extension.cuda_source, encoding="utf-8")
     words = ["nvcc", "-cubin", "-std=c++17", *extension.cuda_flags, "-o", str(path.with_suffix(".cubin")), str(text)]
@@ -113,9 +113,12 @@ def swept(files: dict[str, Path], options: argparse.Namespace, commit: str, seco
     waiting = dict(names)
     while waiting and time.monotonic() < until:
         before, left = len(waiting), [files[name] for name in waiting.values()]
-        found = suite(left, options, commit, until - time.monotonic()) if before > 1 else [sweep(left[0], options, commit)]
-        for row in found:
-            yield waiting.pop(str(row["problem"])), row
+        found = suite(left, options, commit, until - time.monotonic()) if before > 1 else (sweep(file, options, commit) for file in left)
+        try:
+            for row in found:
+                yield waiting.pop(str(row["problem"])), row
+        except (KeyError, ValueError) as error:  # the process ended within a line, say
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
         if len(waiting) == before and time.monotonic() < until:  # the first module ended the process
             yield waiting.pop(next(iter(waiting))), {"verdict": "failed", "exit": 70, "commit": commit, "reason": "the sweep's process ended"}
 
