@@ -20,7 +20,7 @@ from kgen.compiler.loops.indices import Axes, Size, symbols_of
 from kgen.compiler.loops.program import Contraction, Map, Program, Slide
 from kgen.compiler.operators.op import Index, Kind
 from kgen.compiler.operators.pointwise import map_expression
-from kgen.compiler.operators.reductions import COMBINES, LOWEST, OF_FEW, OF_ONE, WHOLE, of_few
+from kgen.compiler.operators.reductions import COMBINES, LOWEST, OF_FEW, OF_ONE, WHOLE, beside, of_few
 from kgen.compiler.operators.scatters import Scattered
 from kgen.compiler.operators.table import OPS
 
@@ -264,7 +264,8 @@ class ProgramBuilder:
             rest = iter(index)
             index = tuple(sympy.Integer(0) if d in dims else next(rest) for d in range(rank))
         if of_few(node):
-            self.apart |= frozenset().union(*(symbols_of(index[d]) for d in dims))
+            along = (*dims, max(d for d in range(rank) if d not in dims)) if beside(node) else dims
+            self.apart |= frozenset().union(*(symbols_of(index[d]) for d in along))
             ctx = _LoweringOfFew(self, node, dims, source.sizes(), True)
         else:
             ctx = _Lowering(self, node, dims, source.sizes(), self.two_passes)

@@ -66,6 +66,11 @@ def of_few(node: Node) -> bool:
     return ("of_few", True) in node.attrs
 
 
+def beside(node: Node) -> bool:
+    """Whether one thread makes all elements of the last dimension of such a reduction's result: they have their operands in common."""
+    return of_few(node) and ("beside", True) in node.attrs
+
+
 def _stable_sum(b: Lowering, v: Any) -> tuple[Any, Any, Any]:
     """The row's maximum and the sum of exponentials below it, in one online pass or in two; of two, the exponentials."""
     if b.two_passes:
