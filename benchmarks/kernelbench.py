@@ -114,9 +114,9 @@ def sweep(file: Path, options: argparse.Namespace, commit: str, more: Sequence[s
 
 
 def _numbers(options: argparse.Namespace) -> list[str]:
-    """The words that ask for a half type or a class of accuracy."""
-    dtype = ["--dtype", options.dtype] if options.dtype else []
-    return dtype + (["--accuracy", options.accuracy] if options.accuracy else [])
+    """The words that ask for a half type, a class of accuracy, or an end after some seconds."""
+    asked = {"--dtype": options.dtype, "--accuracy": options.accuracy, "--time": options.time}
+    return [word for option, value in asked.items() if value for word in (option, str(value))]
 
 
 def row(
@@ -267,6 +267,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--budget", type=int, default=8)
     parser.add_argument("--baselines", default="eager,compile")
+    parser.add_argument("--time", type=float, help="end each sweep after about so many seconds")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no sweep after so many seconds")
     parser.add_argument("--only", default="", help="regular expression over the problems' names")
     parser.add_argument("--again", action="store_true", help="sweep recorded problems again")

@@ -69,11 +69,11 @@ def _swept(network: str, options: argparse.Namespace) -> dict[str, Cell]:
     """The row of one network."""
     file, sizes = NETWORKS[network]
     arguments = argparse.Namespace(
-        device="cuda", budget=1_000, baselines=options.baselines, dtype=options.dtype, accuracy=None,
+        device="cuda", budget=1_000, baselines=options.baselines, dtype=options.dtype, accuracy=None, time=options.time,
         sizes=[f"{key}={value}" for key, value in sizes.items()],
     )  # fmt: skip
     where = conditions()
-    row = kernelbench.sweep(file, arguments, where.commit, ["--mode", "eval", "--time", str(options.time)])
+    row = kernelbench.sweep(file, arguments, where.commit, ["--mode", "eval"])
     print(json.dumps(row), file=sys.stderr, flush=True)
     kept = ("verdict", "ms", "speedup", "low", "high", "eager ms", "compile ms", "error / PyTorch's", "right", "tried",
             "failed as", "seconds", "exit", "commit", "reason", "plan")  # fmt: skip

@@ -44,6 +44,7 @@ CASES = {
     "positions": "return x + torch.arange(33, device=x.device), torch.arange(4, device=x.device)[:, None] * x, torch.full((33,), 2.5, device=x.device) * x",
     "spaced": "return x + torch.linspace(-1, 3, 33, device=x.device), square * torch.eye(33, device=x.device), x * torch.arange(-2, 14.5, 0.5, device=x.device)",
     "small integers, reduced": "k, n = (i + j).to(torch.int8), (i.abs() * 20).to(torch.uint8)\nreturn k.sum(1), n.sum(0), k.amax(1), n.amin(1), k.argmax(1), n.max(1), k.min(), n.to(torch.int16).sum((0, 1))[None]",
+    "integers, reduced": "k, n = i.to(torch.int32), i * (1 << 40) + j\nreturn k.sum(1), n.sum(0), k.amax(1), n.amin((0, 1))[None], k.argmax(1), n.argmin(1), n.max(1), k.min()[None], (j % 3 + 1).prod(1), few.view(3, 3, 3).sum(2)",
     # Functions
     "activations": "return F.celu(x), F.hardshrink(x), F.softshrink(x), F.tanhshrink(x), F.softsign(x), F.prelu(x, square[0])",
     "gates": "return F.glu(x[:, :32])",
@@ -52,6 +53,7 @@ CASES = {
     "rounding": "a = x * 7\nreturn a.floor(), a.ceil(), a.trunc(), a.round(), a.sign(), a.frac(), a.fmod(2.5), a.remainder(2.5), a.remainder(-2.5), a // 1.5, torch.div(a, y, rounding_mode='floor'), torch.div(a, y, rounding_mode='trunc')",
     "bounds that are tensors": "return torch.clamp(x, y, y + p), x.clamp(square[0], p), torch.clamp(x, x.log(), y)",
     "not a number": "a = x.round().log()\nreturn a.isnan(), a.isinf(), torch.nan_to_num(a, 0.0, 1.0, -1.0), a.isfinite(), a.clamp(-1, 1), torch.fmax(a, x), torch.copysign(x, y), torch.xlogy(x.round(), p)",
+    "not a number, in place": "a = x.round().log()\na.nan_to_num_(0.0, 1.0, -1.0)\nreturn a * 2",
     "products and sums of three": "return torch.addcmul(x, y, y, value=0.5), torch.addcdiv(x, y, p + 1), torch.lerp(x, y, 0.3), torch.sub(x, y, alpha=2)",
     "a list of one": "return torch.gradient(x, dim=1)[0]",
     # Views and masks
@@ -78,6 +80,7 @@ CASES = {
     # Gathers
     "embedding": "return F.embedding(at, square) * 2",
     "bags": "return F.embedding_bag(at, square, mode='sum') * 2, F.embedding_bag(at[:, :3], square, mode='mean').relu()",
+    "bags, weighted and largest": "return F.embedding_bag(at, square, mode='max'), F.embedding_bag(at, square, per_sample_weights=x.gather(1, at), mode='sum')",
     "gathered": "return x.gather(1, at).relu()",
     "selected": "return x.index_select(1, few[0].abs()) * 3",
     "taken along": "return torch.take_along_dim(x, at, dim=1) * 2, torch.take_along_dim(square[:1], at, dim=1).exp(), x.take_along_dim(few[:1].abs(), 1) + 1",
@@ -95,6 +98,7 @@ CASES = {
     "of few, side by side": "a = z.reshape(-1, 4, 8)\nreturn a.softmax(2), F.layer_norm(a, (8,)), a.argmin(2), a.norm(dim=2), F.rms_norm(a[..., :3], (3,)), a.var(2)",
     "of few, not numbers": "a = torch.where(image > 2.0, float('nan'), torch.where(image < -1.5, -float('inf'), torch.where(image > 1.8, float('inf'), image)))\nreturn a.amax(1), a.amin(1), a.argmax(1), a.softmax(1), a.logsumexp(1)",
     "of few, reduced again": "a = image.softmax(1)\nreturn (a[:, 1:] * image[:, 1:]).sum((2, 3)), (a.argmax(1) == image.argmin(1)).float().mean(), a.square()[:, 1:].sum((2, 3))",
+    "windows of several sizes": "return F.adaptive_max_pool2d(image, (4, 3), return_indices=True), F.adaptive_max_pool2d(image, 2).relu(), F.adaptive_avg_pool2d(image, (4, 3)), F.adaptive_max_pool1d(z, 5)",
     # Losses and norms
     "cross entropy": "return F.cross_entropy(x, t, reduction='none')",
     "cross entropy, smoothed": "return F.cross_entropy(x, t, reduction='none', label_smoothing=0.1, ignore_index=3)",

@@ -8,6 +8,7 @@ from typing import Sequence
 from kgen.compiler.operators.reductions import COMBINES
 
 
+WHOLE = "int64_t"  #: the C type of results of integers
 PLACE = "long long"  #: the C type of places; kernels whose places all fit an ``int`` keep them so
 
 
@@ -34,8 +35,8 @@ class Combine:
         return self.merge.format(*results, *others)
 
 
-def _scalar(word: str, start: str, merge: str) -> Combine:
-    return Combine(word, (start,), merge, merge, ("float",))
+def _scalar(word: str, start: str, merge: str, type_: str = "float") -> Combine:
+    return Combine(word, (start,), merge, merge, (type_,))
 
 
 def _extreme(word: str, kind: str, start: str) -> Combine:
@@ -55,6 +56,10 @@ SPELLED = {
     "argmin": _extreme("The minimum and its first place", "argmin", "INFINITY"),
     "softmax": Combine("Running maxima and sums", ("-FLT_MAX", "0.0f"), "merge_softmax({0}, {1}, {2}, {3});", "", ("float",) * 2),
     "moments": Combine("Moments", ("0.0f",) * 3, "merge_moments({0}, {1}, {2}, {3}, {4}, {5});", "", ("float",) * 3),
+    "whole_sum": _scalar("The sum of integers", "0", "{0} += {1};", WHOLE),
+    "whole_product": _scalar("The product of integers", "1", "{0} *= {1};", WHOLE),
+    "whole_max": _scalar("The maximum of integers", "INT64_MIN", "{0} = {1} > {0} ? {1} : {0};", WHOLE),
+    "whole_min": _scalar("The minimum of integers", "INT64_MAX", "{0} = {1} < {0} ? {1} : {0};", WHOLE),
 }  # fmt: skip
 
 assert {kind: len(c.starts) for kind, c in SPELLED.items()} == {kind: len(names) for kind, names in COMBINES.items()}

@@ -443,6 +443,15 @@ def test_earlier_kernels_result_is_written_over() -> None:
     assert [k.overwrites for k in plan.kernels] == [None, "exp"]
 
 
+def test_parts_of_a_concatenation_that_take_many_maps_are_kernels_of_their_own() -> None:
+    def whole(maps: int) -> bool:
+        parts = (f"(x[:, {3 * n}:{3 * n + 3}] * {n + 2.5}){'.exp()' * maps}" for n in range(5))
+        found = names(planned(f"return torch.cat([{', '.join(parts)}], 1)", inputs="torch.randn(6, 21)"))
+        return any(name.startswith("pointwise") and " + " not in name for name in found)
+
+    assert whole(2) and not whole(9)
+
+
 # Cheap maps
 
 

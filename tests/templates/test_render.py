@@ -439,6 +439,14 @@ def test_parameters_of_another_version_are_an_error(params: Params, message: str
         kernel_text(Task(plan, plan.kernels[0], cpu()), params)
 
 
+def test_rows_of_a_table_are_loaded_as_vectors() -> None:
+    loaded = made(source("return self.table(x).sum(1)", "torch.randint(0, 9, (600, 5))", "self.table = nn.Embedding(9, 64)"))
+    of = design(loaded, DEVICES["cuda"])
+    number = next(n for n, option in enumerate(of.options) if "pointwise[embedding, sum]" in option.name)
+    text = of.candidate(Point(number, of.options[number].plainest)).source
+    assert text.count("load_vector<4>(table_weight_in + ") == 5
+
+
 def test_name_missing_from_a_context_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     of = design(reference(NAMES[0], "eval"))
     plan = of.choices[0].plans[0][1]

@@ -166,6 +166,22 @@ def _of_integers(name: str, same: bool) -> Callable[..., Any]:
     return run
 
 
+def _place_of(word: str) -> Callable[..., Any]:
+    """The first place of an extreme: of small integers as in float32, of others the least place that holds it."""
+    of_small = _of_integers(f"arg{word}", False)
+
+    def run(x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+        import torch
+
+        if x.dtype not in (torch.int32, torch.int64) or (dim is None and keepdim) or not x.dim():
+            return of_small(x, dim, keepdim)
+        x, dim = (x.reshape(-1), 0) if dim is None else (x, dim % x.dim())
+        places = torch.arange(x.shape[dim], device=x.device).reshape([-1 if d == dim else 1 for d in range(x.dim())])
+        return _aten("amin", torch.where(x == _aten(f"a{word}", x, [dim], True), places, x.shape[dim]), [dim], keepdim)
+
+    return run
+
+
 def _vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     if dtype is not None and dtype != x.dtype:
         return _aten("linalg_vector_norm", x.to(dtype), ord, dim, keepdim)
@@ -231,6 +247,63 @@ def _one_hot(x: torch.Tensor, num_classes: int = -1) -> Any:
     if num_classes < 0:
         return torch.ops.aten.one_hot.default(x, num_classes)
     return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).to(torch.int64)
+
+
+def _places_in_windows(size: int, count: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The places of ``count`` windows that cover ``size`` places, ``[count, widest]``, and whether a window has so many.
+
+    A smaller window has its last place several times.
+    """
+    import torch
+
+    number, widest = torch.arange(count, device=device)[:, None], max(-(-(at + 1) * size // count) - at * size // count for at in range(count))
+    places, behind = number * size // count + torch.arange(widest, device=device), ((number + 1) * size + count - 1) // count
+    return torch.minimum(places, behind - 1), places < behind
+
+
+def _in_windows(x: torch.Tensor, dim: int, places: torch.Tensor) -> torch.Tensor:
+    """A dimension as two: windows, and their elements."""
+    return _aten("index_select", x, dim, places.reshape(-1)).reshape(*x.shape[:dim], *places.shape, *x.shape[dim + 1 :])
+
+
+def _adaptive_maximum(x: torch.Tensor, counts: Sequence[int]) -> Any:
+    """The maximum of each window, and its place in the image; of one row of an image, in that."""
+    import torch
+
+    first, found, every, flat = x.dim() - len(counts), x, x, torch.zeros((), dtype=torch.int64, device=x.device)
+    for number, count in enumerate(counts):
+        places, _ = _places_in_windows(x.shape[first + number], count, x.device)
+        found = _aten("amax", _in_windows(found, first + number, places), [first + number + 1])
+        every = _in_windows(every, first + 2 * number, places)
+        flat = flat[..., None, None] * x.shape[first + number] + places
+    elements = [first + 2 * number + 1 for number in range(len(counts))]
+    largest = found
+    for dim in elements:
+        largest = largest.unsqueeze(dim)
+    return found, _aten("amin", torch.where((every == largest) | (every != every), flat, x[0].numel()), elements)
+
+
+def _adaptive_mean(x: torch.Tensor, counts: Sequence[int]) -> Any:
+    import torch
+
+    first = x.dim() - len(counts)
+    if all(size % count == 0 for size, count in zip(x.shape[first:], counts)):
+        return NotImplemented
+    for number, count in enumerate(counts):
+        places, there = _places_in_windows(x.shape[first + number], count, x.device)
+        behind = (1,) * (len(counts) - 1 - number)
+        there = there.reshape(*there.shape, *behind)
+        total = torch.where(there, _in_windows(x, first + number, places), 0.0).sum([first + number + 1])
+        x = total / there.sum(1).to(x.dtype)
+    return x
+
+
+def _to(x: torch.Tensor, dtype: Any, non_blocking: bool = False, copy: bool = False, memory_format: Any = None) -> Any:
+    import torch
+
+    if memory_format is None or copy:
+        return NotImplemented
+    return torch.ops.aten.to.dtype(x, dtype).contiguous(memory_format=memory_format)
 
 
 def _take_along_dim(x: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> Any:
@@ -356,7 +429,9 @@ _FUSED: dict[str, Callable[..., Any]] = {
 }
 
 _OWN: dict[str, Callable[..., Any]] = {
-    **{f"aten.{name}.default": _of_integers(name, same) for name, same in (("amax", True), ("amin", True), ("argmax", False), ("argmin", False))},
+    **{f"aten.{name}.default": _of_integers(name, True) for name in ("amax", "amin")},
+    "aten.argmax.default": _place_of("max"),
+    "aten.argmin.default": _place_of("min"),
     "aten.scaled_dot_product_attention.default": _dot_product_attention,
     **_FUSED,
     "aten.max.dim": _extreme("max"),
@@ -377,6 +452,9 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.cdist.default": _cdist,
     "aten.one_hot.default": _one_hot,
     "aten.take_along_dim.default": _take_along_dim,
+    **{f"aten.adaptive_max_pool{rank}d.default": _adaptive_maximum for rank in (1, 2, 3)},
+    **{f"aten.adaptive_avg_pool{rank}d.default": _adaptive_mean for rank in (1, 2, 3)},
+    "aten.to.dtype": _to,
     "aten.pad.default": _pad,
     "aten.roll.default": _roll,
     "aten.affine_grid_generator.default": _affine_grid,

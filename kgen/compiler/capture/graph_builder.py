@@ -7,7 +7,7 @@ Tensors that forward makes from numbers alone are computed here, once: they are 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from kgen.compiler.capture import decompositions
 from kgen.compiler.capture.aten_call import Call, NeedsFunctional, is_mutable, is_region
@@ -244,6 +244,7 @@ class Reader:
     def _call(self, n: Any) -> None:
         if self._is_literal(n):
             return
+        before = {x: self.names[x] for x in n.all_input_nodes if x in self.names} if is_mutable(n) else {}  # a write renames what it writes into
         call = Call(self, n)
         self.names[n] = n.name
         node = operators.recognise(
@@ -252,11 +253,14 @@ class Reader:
         if node.type is not None:
             self.types[node.name] = node.type
         if node.op not in OPS and not node.effect:
-            node = replace(node, parts=self._parts(n, node))
+            node = replace(node, parts=self._parts(n, node, before))
         self.calls.append(node)
 
-    def _parts(self, n: Any, node: Node) -> Decomposition | None:
-        """The decomposition of a call; ``None`` where it has none of operators in the table, alike at every batch."""
+    def _parts(self, n: Any, node: Node, before: Mapping[Any, str]) -> Decomposition | None:
+        """The decomposition of a call; ``None`` where it has none of operators in the table, alike at every batch.
+
+        ``before`` has the names of its operands before it writes in place.
+        """
         import torch
         import torch.utils._pytree as pytree
 
@@ -264,13 +268,16 @@ class Reader:
             return None
         if torch.Tag.nondeterministic_seeded in n.target.tags and not decompositions.is_ours(n.target):
             return None
-        read = [self.value(x) for x in pytree.tree_leaves((n.args, n.kwargs)) if isinstance(x, torch.fx.Node)]
+        read = [Ref(before[x]) if x in before else self.value(x) for x in pytree.tree_leaves((n.args, n.kwargs)) if isinstance(x, torch.fx.Node)]
         if not all(isinstance(x, Ref) and x.name in node.inputs for x in read):
             return None
 
+        _, packet, overload = node.op.split(".")  # of a call in place, the operator that gives a new tensor
+        target = getattr(getattr(torch.ops.aten, packet), overload) if is_mutable(n) else n.target
+
         def program(of: Any) -> Any:
             args, kwargs = torch.fx.node.map_arg((of.args, dict(of.kwargs)), lambda x: x.meta["val"])
-            return decompositions.traced(of.target, args, kwargs)
+            return decompositions.traced(target, args, kwargs)
 
         found = program(n)
         other = program(self.others[n]) if found is not None and self.others else None
@@ -430,7 +437,7 @@ class PartReader(Reader):
                     return Decomposition(tuple(self.calls), tuple(self.names[r] for r in results))
         return None
 
-    def _parts(self, n: Any, node: Node) -> None:
+    def _parts(self, n: Any, node: Node, before: Mapping[Any, str]) -> None:
         """Parts are not taken apart any further: the trace did that."""
 
 

@@ -62,7 +62,7 @@ def value_of(of: Expr, args: Sequence[Tensor], columns: int = 0) -> Tensor:
         case Call() if of.function in FUNCTIONS:
             return value_of(FUNCTIONS[of.function].body, [at(arg) for arg in of.args])
         case Call():
-            return _primitive(of.function)(*(at(arg).double() for arg in of.args))
+            return _OF_INTEGERS[of.function](*map(at, of.args)) if of.function in _OF_INTEGERS else _primitive(of.function)(*(at(arg).double() for arg in of.args))
     raise TypeError(f"{of} has no value")
 
 
@@ -105,6 +105,17 @@ def _remainder(x: Tensor, y: Tensor) -> Tensor:
 
     return torch.fmod(x, y)
 
+
+def _whole_divisor(y: Tensor) -> Tensor:
+    """A divisor of integers: 1 for 0."""
+    return y + (y == 0)
+
+
+#: Primitives of integers.
+_OF_INTEGERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "FLOOR_QUOTIENT": lambda x, y: x.floor_divide(_whole_divisor(y)),
+    "FLOOR_REMAINDER": lambda x, y: x.remainder(_whole_divisor(y)),
+}
 
 _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "/": _divided, "%": _remainder,
@@ -412,4 +423,8 @@ _REDUCTIONS: dict[str, Callable[..., list[Tensor]]] = {
     "moments": _moments,
     "max_finite": lambda x: [_max_finite(x)],
     "softmax": _softmax,
+    "whole_sum": lambda x: [x.sum(-1)],
+    "whole_product": lambda x: [x.prod(-1)],
+    "whole_max": lambda x: [x.amax(-1)],
+    "whole_min": lambda x: [x.amin(-1)],
 }  # fmt: skip

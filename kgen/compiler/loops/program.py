@@ -73,6 +73,11 @@ class Reduce:
     def arg(self) -> str:
         return self.args[0]
 
+    @property
+    def of_integers(self) -> bool:
+        """Whether values and results are of int64."""
+        return self.kind.startswith("whole_")
+
 
 @dataclass(frozen=True)
 class Store:
@@ -328,9 +333,14 @@ class Program:
         return any(map(is_narrow, operands.union(self.tensor_dtypes.values())))
 
     @property
-    def reduces_floats(self) -> bool:
-        """Whether every reduction is one of floating values."""
-        return all(is_float(r.dtypes[0]) for r in self.reductions)
+    def reduces_alike(self) -> bool:
+        """Whether every reduction is of floating values, or is one of integers."""
+        return all(is_float(r.dtypes[0]) or r.of_integers for r in self.reductions)
+
+    @property
+    def reduces_integers(self) -> bool:
+        """Whether a reduction is one of integers."""
+        return any(r.of_integers for r in self.reductions)
 
     @property
     def size(self) -> Size:

@@ -20,7 +20,7 @@ from kgen.compiler.loops.indices import Axes, Size, symbols_of
 from kgen.compiler.loops.program import Contraction, Map, Program, Slide
 from kgen.compiler.operators.op import Index, Kind
 from kgen.compiler.operators.pointwise import map_expression
-from kgen.compiler.operators.reductions import COMBINES, LOWEST, OF_FEW, OF_ONE, of_few
+from kgen.compiler.operators.reductions import COMBINES, LOWEST, OF_FEW, OF_ONE, WHOLE, beside, of_few
 from kgen.compiler.operators.scatters import Scattered
 from kgen.compiler.operators.table import OPS
 
@@ -72,9 +72,9 @@ class _Lowering:
         stem = f"{self.node.name}_place"
         return lambda index: self.builder.position(stem, self.builder.axes.flat([index[d] for d in self.dims], sizes), "int64")
 
-    def map(self, expression: Expr, *values: Deferred, name: str = "") -> Deferred:
+    def map(self, expression: Expr, *values: Deferred, name: str = "", dtype: str = "float32") -> Deferred:
         stem = f"{self.node.name}_{name}" if name else self.node.name
-        return lambda index: self.builder.map(stem, expression, [v(index) for v in values])
+        return lambda index: self.builder.map(stem, expression, [v(index) for v in values], dtype)
 
     def reduce(self, kind: str, *values: Deferred) -> Deferred | tuple[Deferred, ...]:
         def part(number: int) -> Deferred:
@@ -103,7 +103,7 @@ class _LoweringOfFew(_Lowering):
         for at in itertools.product(*(range(int(self.sizes[d])) for d in self.dims)):
             places = dict(zip(self.dims, at))
             one = tuple(value(tuple(builder.axes.constant(places[d]) if d in places else i for d, i in enumerate(index))) for value in values)
-            dtypes = ["int64" if part == "at" else "float32" for part in COMBINES[kind]]
+            dtypes = ["int64" if part == "at" or kind in WHOLE else "float32" for part in COMBINES[kind]]
             if not found:
                 lowest = builder.number(f"{self.node.name}_lowest", LOWEST, "float32")
                 found = (builder.map(f"{self.node.name}_max", OF_FEW[kind][0], [lowest, *one]),) if kind == "max_finite" else one
@@ -264,7 +264,8 @@ class ProgramBuilder:
             rest = iter(index)
             index = tuple(sympy.Integer(0) if d in dims else next(rest) for d in range(rank))
         if of_few(node):
-            self.apart |= frozenset().union(*(symbols_of(index[d]) for d in dims))
+            along = (*dims, max(d for d in range(rank) if d not in dims)) if beside(node) else dims
+            self.apart |= frozenset().union(*(symbols_of(index[d]) for d in along))
             ctx = _LoweringOfFew(self, node, dims, source.sizes(), True)
         else:
             ctx = _Lowering(self, node, dims, source.sizes(), self.two_passes)

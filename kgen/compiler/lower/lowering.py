@@ -16,6 +16,7 @@ from kgen.compiler.loops.access import MOST_PARTS
 from kgen.compiler.loops.indices import Axes, symbols_of
 from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.builder import ProgramBuilder, Step
+from kgen.compiler.lower.concatenation import MOST_DROPPED, dropped
 from kgen.compiler.lower.layout import Layout, Output
 from kgen.compiler.operators.op import Index, Kind
 from kgen.compiler.operators.reductions import MOST_FEW, of_few
@@ -47,7 +48,10 @@ def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_p
         same |= alike
         if not new and not alike:
             if parts or moments_of or (parts := _parts(builder)) is None:
-                return Layout(builder, found, moments_of).program()
+                program = Layout(builder, found, moments_of).program()
+                if dropped(program) > MOST_DROPPED:
+                    raise NotFusable("it would compute each part of a concatenation for the elements of the others")
+                return program
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Lowering(Protocol):
     count: Expr  #: the number of elements that are reduced, as a float
     place: Any  #: the number of an element among those that are reduced together
 
-    def map(self, expression: Expr, *values: Any, name: str = "") -> Any: ...
+    def map(self, expression: Expr, *values: Any, name: str = "", dtype: str = "float32") -> Any: ...
     def reduce(self, kind: str, *values: Any) -> Any: ...
 
 
@@ -119,7 +119,8 @@ class Op:
     library call. ``library`` makes the library call from the attributes, where it is not the captured one. ``index`` is
     a view's function of indices; the view takes a ``part`` of its operand, or all of it. ``flops`` is the count for one
     element of the output; a contraction counts in ``sums``. ``integers`` is the expression for results that are integers or booleans; without one, such
-    calls stay library calls. ``places`` says that results of a reduction are places of elements.
+    calls stay library calls. ``places`` says that results of a reduction are places of elements, ``whole`` that it reduces integers
+    of 32 bits or more.
 
     ``label`` is the word in a plan's name, by default the name. ``aten`` is the ATen operator, without ``aten.``, that computes
     an operator of rewrites; of several after one another, the last. ``gathers`` says that it reads as many elements of its
@@ -134,6 +135,7 @@ class Op:
     expression: Expr | None = None
     integers: Expr | None = None
     places: bool = False
+    whole: bool = False
     lower: Callable[..., Any] | None = None
     accept: Callable[[Captured], bool] = field(default=lambda call: True)
     read: Callable[[Captured], Mapping[str, Any]] | None = None

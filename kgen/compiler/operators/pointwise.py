@@ -7,14 +7,14 @@ from operator import and_, ge, gt, le, lshift, lt, or_, rshift, xor
 from typing import Any, Callable, Sequence
 
 from kgen.compiler.graph.dtypes import DTYPES, is_float, nbytes
-from kgen.compiler.graph.graph import Node, Ref
+from kgen.compiler.graph.graph import Node, Ref, Tensor
 from kgen.compiler.graph.library_call import DEVICE, X, Literal, dtype_named
 from kgen.compiler.loops.expr import (INFINITY, Cast, Expr, attr, both, differ, double, either, equal, exactly, filled,
                                       function, no, w, where, wide, x, y, z)
 from kgen.compiler.loops.functions import (absolute, apply_elu, apply_gelu, apply_gelu_tanh, apply_hardsigmoid,
                                            apply_hardswish, apply_logsigmoid, apply_mish, apply_sigmoid, apply_silu,
                                            apply_softplus, atan2, clamp_to, copysign, cos, erf, exp, expbelow, expm1,
-                                           finite_max, floor_divide, floor_modulo, fmax, fmin, fmod, hypot, inverseroot,
+                                           finite_max, floor_divide, floor_modulo, floor_quotient, floor_remainder, fmax, fmin, fmod, hypot, inverseroot,
                                            lgamma, log, log1p, log_sum, nan_max, nan_min, positive, power, rint, sin,
                                            softmax_factor, sqrt, sqrt64, tanh, trunc)
 from kgen.compiler.operators.op import Captured, Kind, Op
@@ -79,8 +79,8 @@ def _one_mask(call: Captured) -> bool:
     return masked and (isinstance(call.arguments["values"], Literal) or (value is not None and value.shape == ()))
 
 
-def _by_whole(least: int, end: int = 1 << 31) -> Callable[[Captured], bool]:
-    """Accept integers beside one number from ``least`` to below ``end``: C leaves a division by zero undefined."""
+def _by_whole(least: int, end: int) -> Callable[[Captured], bool]:
+    """Accept integers beside one number from ``least`` to below ``end``."""
 
     def accept(call: Captured) -> bool:
         other = call.arguments["other"]
@@ -89,15 +89,26 @@ def _by_whole(least: int, end: int = 1 << 31) -> Callable[[Captured], bool]:
     return accept
 
 
+def _whole(of: Tensor | None) -> bool:
+    """Whether a tensor is one of integers."""
+    return of is not None and of.dtype in DTYPES and DTYPES[of.dtype].kind == "int"
+
+
 def _integers(call: Captured) -> bool:
     """Accept two tensors of integers, whose result is one of integers."""
     given = [call.types.get(call.arguments[name].name) if isinstance(call.arguments[name], Ref) else None for name in ("self", "other")]
-    return all(of is not None and of.dtype in DTYPES and DTYPES[of.dtype].kind == "int" for of in (*given, call.type))
+    return all(map(_whole, (*given, call.type)))
+
+
+def _divides(call: Captured) -> bool:
+    """Accept integers divided by integers or by a number that is none but 0."""
+    other = call.arguments["other"]
+    return _integers(call) if isinstance(other, Ref) else type(other) is int and other != 0 and _whole(call.type)
 
 
 def _floors(call: Captured) -> bool:
     """Accept integers whose quotient is the whole number below it."""
-    return call.arguments.get("rounding_mode", "floor") == "floor" and _integers(call)
+    return call.arguments.get("rounding_mode", "floor") == "floor" and _divides(call)
 
 
 def _bits(call: Captured) -> dict[str, Any]:
@@ -105,10 +116,6 @@ def _bits(call: Captured) -> dict[str, Any]:
     return {"bits": 8 * nbytes(call.type.dtype)}
 
 
-#: Two integers as ones of the result's dtype. A divisor of 0, for which PyTorch raises or gives any number, counts as 1.
-_X, _Y = Cast(x), Cast(where(equal(y, 0), 1, y))
-#: Whether a remainder has another sign than its divisor.
-_TURNS = both(differ(_X % _Y, 0), differ(_X % _Y < 0, _Y < 0))
 #: Whether bits are moved by less than none, or by all.
 _FAR = either(y < 0, y >= attr("bits"))
 
@@ -207,19 +214,15 @@ MORE_POINTWISE = (
     _both("cast", "_to_copy.default to.dtype to.other to.dtype_layout type_as.default", Cast(x), accept=_keeps_place,
           read=lambda c: {"dtype": c.type.dtype}, library=lambda attrs: X.method("to", dtype_named(attrs["dtype"]))),
     _pointwise("remainder", "remainder.Tensor remainder.Scalar", floor_modulo(x, y), **_BINARY, flops=8),
-    _pointwise("remainder_of_whole", "remainder.Tensor remainder.Scalar", None, accept=_by_whole(1), **_BINARY,
-         integers=where(x % y < 0, x % y + y, x % y)),
-    _pointwise("quotient_of_whole", "floor_divide.default floor_divide.Scalar div.Tensor_mode div.Scalar_mode", None,
-         accept=lambda c: c.arguments.get("rounding_mode", "floor") == "floor" and _by_whole(1)(c), **_BINARY,
-         integers=x / y - (x % y < 0)),
+    _pointwise("remainder_of_integers", "remainder.Tensor remainder.Scalar", None, accept=_divides, **_BINARY, integers=floor_remainder(x, y), flops=4),
+    _pointwise("quotient_of_integers", "floor_divide.default floor_divide.Scalar div.Tensor_mode div.Scalar_mode", None, accept=_floors, **_BINARY,
+         integers=floor_quotient(x, y), flops=4),
     *(_pointwise(f"bitwise_{name}_shift", f"bitwise_{name}_shift.Tensor_Scalar bitwise_{name}_shift.Tensor __{name[0]}shift__.Scalar", None,
          accept=_by_whole(0, 31), **_BINARY, integers=shift(x, y)) for name, shift in (("left", lshift), ("right", rshift))),
-    _pointwise("remainder_of_integers", "remainder.Tensor", None, accept=_integers, **_BINARY, integers=where(_TURNS, _X % _Y + _Y, _X % _Y)),
-    _pointwise("quotient_of_integers", "floor_divide.default div.Tensor_mode", None, accept=_floors, **_BINARY, integers=_X / _Y - _TURNS),
     _pointwise("shifted_left", "bitwise_left_shift.Tensor __lshift__.Tensor", None, accept=_integers, read=_bits, **_BINARY,
-         integers=where(_FAR, 0, _X << y)),
+         integers=where(_FAR, 0, Cast(x) << y)),
     _pointwise("shifted_right", "bitwise_right_shift.Tensor __rshift__.Tensor", None, accept=_integers, read=_bits, **_BINARY,
-         integers=where(_FAR, -(x < 0), _X >> y)),
+         integers=where(_FAR, -(x < 0), Cast(x) >> y)),
     _pointwise("fmod", "fmod.Tensor fmod.Scalar", fmod(x, y), **_BINARY, flops=8),
     _pointwise("fmax", "fmax.default", fmax(x, y), **_BINARY),
     _pointwise("fmin", "fmin.default", fmin(x, y), **_BINARY),

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Callable
 
 from kgen.compiler.graph.graph import Node
-from kgen.compiler.loops.expr import SELF, Expr, both, const, differ, either, equal, w, where, x, y, z
+from kgen.compiler.loops.expr import SELF, Cast, Expr, both, const, differ, either, equal, w, where, x, y, z
 from kgen.compiler.loops.functions import expbelow, finite_max, log, log_sum, nan_max, nan_min, softmax_factor, sqrt
 from kgen.compiler.operators import windows
 from kgen.compiler.operators.op import Captured, Kind, Lowering, entry
@@ -22,7 +22,14 @@ COMBINES: dict[str, tuple[str, ...]] = {
     "moments": ("count", "mean", "squares"),  # squares: the sum of squared deviations from the mean
     "max_finite": ("max",),  # starts at the lowest float and ignores NaN: softmax subtracts it
     "softmax": ("max", "sum"),  # the running maximum and the sum of exponentials below it
+    "whole_sum": ("sum",),
+    "whole_product": ("product",),
+    "whole_max": ("max",),
+    "whole_min": ("min",),
 }
+
+#: Those of integers, whose values and results are of int64.
+WHOLE = frozenset(kind for kind in COMBINES if kind.startswith("whole_"))
 
 #: The results of a reduction of one element, as expressions of it; sums, maxima and minima are the element itself.
 OF_ONE = {
@@ -40,6 +47,10 @@ OF_FEW: dict[str, tuple[Expr, ...]] = {
     "max": (nan_max(x, y),),
     "min": (nan_min(x, y),),
     "max_finite": (where(y > x, y, x),),
+    "whole_sum": (x + y,),
+    "whole_product": (x * y,),
+    "whole_max": (where(y > x, y, x),),
+    "whole_min": (where(y < x, y, x),),
     "argmax": (where(either(z > x, both(differ(z, z), equal(x, x))), z, x), where(either(z > x, both(differ(z, z), equal(x, x))), w, y)),
     "argmin": (where(either(z < x, both(differ(z, z), equal(x, x))), z, x), where(either(z < x, both(differ(z, z), equal(x, x))), w, y)),
 }
@@ -53,6 +64,11 @@ MOST_FEW = 16  # elements that one thread reduces by itself, as values beside ea
 def of_few(node: Node) -> bool:
     """Whether a rewrite leaves the reduction to one thread, as maps of its elements."""
     return ("of_few", True) in node.attrs
+
+
+def beside(node: Node) -> bool:
+    """Whether one thread makes all elements of the last dimension of such a reduction's result: they have their operands in common."""
+    return of_few(node) and ("beside", True) in node.attrs
 
 
 def _stable_sum(b: Lowering, v: Any) -> tuple[Any, Any, Any]:
@@ -91,6 +107,11 @@ def _reduce(kind: str, after: Expr = SELF, before: Expr = SELF, over_count: bool
         return r if then == SELF else b.map(then, r)
 
     return lower
+
+
+def _of_integers(kind: str) -> Callable[..., Any]:
+    """The reduction of integers as ones of 64 bits."""
+    return lambda b, node, v: b.reduce(f"whole_{kind}", b.map(Cast(x, "int64"), v, name="whole", dtype="int64"))
 
 
 def _moments(b: Lowering, v: Any) -> tuple[Any, Any]:
@@ -191,6 +212,8 @@ REDUCTIONS = (
     _reduction("amax", "amax.default", lower=_reduce("max")),
     _reduction("amin", "amin.default", lower=_reduce("min")),
     _reduction("prod", "prod.dim_int prod.default", lower=_reduce("product"), accept=no_dtype),
+    *(_reduction(f"{kind}_of_integers", targets, lower=_of_integers(word), accept=no_dtype, label=kind, whole=True) for kind, word, targets in (
+        ("sum", "sum", "sum.dim_IntList sum.default"), ("prod", "product", "prod.dim_int prod.default"), ("amax", "max", "amax.default"), ("amin", "min", "amin.default"))),
     _reduction("argmax", "argmax.default", lower=_extreme_at("argmax"), places=True),
     _reduction("argmin", "argmin.default", lower=_extreme_at("argmin"), places=True),
     _reduction("variance", "var.correction", lower=_variance, read=_corrected),

@@ -242,6 +242,8 @@ def _takes_dtypes(op: Op, call: Captured) -> bool:
     result, *operands = (is_float(t.dtype) for t in types)
     if op.kind in _ANY_DTYPE:
         return op.kind is not Kind.POINTWISE or result or op.integers is not None
+    if op.whole:
+        return all(t.dtype in ("int32", "int64") for t in types)
     return all(operands) and (types[0].dtype == "int64" if op.places else result)
 
 

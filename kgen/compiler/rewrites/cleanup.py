@@ -105,16 +105,16 @@ def _is_identity(graph: OpGraph, node: Node) -> bool:
 
 
 #: The reduction of a bag, by the number that the operator has for it.
-_OF_BAGS = {0: "sum", 1: "mean"}
+_OF_BAGS = {0: "sum", 1: "mean", 2: "amax"}
 
 
 def bags_to_sums(graph: OpGraph) -> OpGraph:
-    """``embedding_bag`` of bags of one size as the rows of each bag, and their sum or mean, in float32 on the way."""
+    """``embedding_bag`` of bags of one size as the rows of each bag, and their sum, mean or maximum, in float32 on the way."""
     for node in graph.nodes:
         parts = graph.users(node.name) if node.op == "aten.embedding_bag.padding_idx" else ()
-        if len(parts) != 1 or parts[0].op != "_operator.getitem" or parts[0]["at"] != 0 or len(node.values) != 3:
+        if len(parts) != 1 or parts[0].op != "_operator.getitem" or parts[0]["at"] != 0 or len(node.values) not in (3, 4):
             continue
-        table, indices, offsets = node.values
+        table, indices, offsets, *weights = node.values
         given = dict(zip(("scale", "mode", "sparse", "weights", "last", "padding"), node.call.args[3:]))
         first, of, result = graph.producer(offsets), graph.type(indices), parts[0].type
         plain = given.get("mode", 0) in _OF_BAGS and not given.get("last") and given.get("padding", -1) in (None, -1)
@@ -125,8 +125,13 @@ def bags_to_sums(graph: OpGraph) -> OpGraph:
         rows = Tensor((*bags.shape, result.shape[1]), result.dtype, (*bags.multiples, 0))
         view = Node(graph.fresh(f"{node.name}_bags"), "view", (indices,), bags, reshape_call(bags))
         looked_up = Node(graph.fresh(f"{node.name}_rows"), "embedding", (table, view.name), rows, functional("embedding", Y, X), (("dim", 0),))
-        total = Node(parts[0].name, op, (looked_up.name,), result, torch_(op, X, (1,)), (("dims", (1,)), ("keepdim", False)))
-        graph = graph.with_nodes_for(parts[0].name, (view, looked_up, total)).pruned()
+        found = [view, looked_up]
+        for weight in weights:
+            each = replace(bags, shape=(*bags.shape, 1), dtype=graph.type(weight).dtype, multiples=(*bags.multiples, 0))
+            found.append(Node(graph.fresh(f"{node.name}_weights"), "view", (weight,), each, reshape_call(each)))
+            found.append(Node(graph.fresh(f"{node.name}_weighted"), "mul", (looked_up.name, found[-1].name), rows, torch_("mul", X, Y)))
+        total = Node(parts[0].name, op, (found[-1].name,), result, torch_(op, X, (1,)), (("dims", (1,)), ("keepdim", False)))
+        graph = graph.with_nodes_for(parts[0].name, (*found, total)).pruned()
     return graph
 
 
@@ -227,6 +232,23 @@ def softplus_to_mish(graph: OpGraph) -> OpGraph:
                 continue
             if softplus.inputs == (x,) and dict(softplus.attrs).items() >= _USUAL_SOFTPLUS.items():
                 graph = graph.with_node(replace(node, op="mish", inputs=(x,), call=functional("mish", X), attrs=())).pruned()
+                break
+    return graph
+
+
+def quotient_to_remainder(graph: OpGraph) -> OpGraph:
+    """``x - x // y * y`` of integers as ``x % y``."""
+    for node in graph.nodes:
+        product = graph.producer(node.inputs[1]) if node.op == "sub" and isinstance(node.inputs[1], str) else None
+        if product is None or product.op != "mul" or not graph.feeds_only(product.name, node):
+            continue
+        for of, y in (product.inputs, product.inputs[::-1]):
+            quotient = graph.producer(of) if isinstance(of, str) else None
+            if quotient is None or quotient.op != "quotient_of_integers" or quotient.inputs != (node.inputs[0], y):
+                continue
+            if {graph.type(node.inputs[0]).dtype, quotient.type.dtype, product.type.dtype} == {node.type.dtype} and graph.feeds_only(of, product):
+                call = torch_("remainder", X, Y if isinstance(y, str) else y)
+                graph = graph.with_node(replace(node, op="remainder_of_integers", inputs=quotient.inputs, call=call, attrs=())).pruned()
                 break
     return graph
 

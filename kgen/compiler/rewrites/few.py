@@ -16,8 +16,11 @@ from kgen.compiler.operators.reductions import MOST_FEW, of_few
 from kgen.compiler.operators.table import OPS
 
 
+MOST_GATHERED = 64  # rows of a table; a thread that sums so many has no use for what another one reads
+
+
 def reduce_few_by_threads(graph: OpGraph) -> OpGraph:
-    """Reductions of :data:`MOST_FEW` elements or fewer as maps of these elements."""
+    """Reductions of :data:`MOST_FEW` elements or fewer as maps of these elements; of rows of tables, :data:`MOST_GATHERED`."""
     nodes = tuple(replace(n, attrs=(*n.attrs, ("of_few", True))) if _is_of_few(graph, n) else n for n in graph.nodes)
     return replace(graph, nodes=nodes)
 
@@ -28,5 +31,12 @@ def _is_of_few(graph: OpGraph, node: Node) -> bool:
         return False
     source = graph.type(node.inputs[0])
     sizes = [source.sizes()[d] for d in node["dims"]]
-    fixed = all(isinstance(size, int) for size in sizes) and is_float(source.dtype)
-    return fixed and 1 < math.prod(sizes) <= MOST_FEW and source.numel > MOST_FEW * math.prod(sizes)
+    fixed = all(isinstance(size, int) for size in sizes) and (OPS[node.op].whole or is_float(source.dtype))
+    most = MOST_GATHERED if _sums_rows(graph, node) else MOST_FEW
+    return fixed and 1 < math.prod(sizes) <= most and source.numel > MOST_FEW * math.prod(sizes)
+
+
+def _sums_rows(graph: OpGraph, node: Node) -> bool:
+    """Whether the node reduces rows of a table that are looked up for it alone, along another dimension than the last."""
+    rows = graph.producer(node.inputs[0])
+    return rows is not None and rows.op == "embedding" and len(rows.type.shape) - 1 not in node["dims"]

@@ -2,6 +2,7 @@
 
     sum_into_linear     sum(linear(x)) over the features becomes sum(x * w), with w the sum of the weight's rows
     product_to_sum      a product with one column becomes the sum of a row's elements times that column's
+    tiny_product_to_sums  a product of rows of a few elements with a few columns becomes sums, which a thread computes by itself
     diagonal_to_scale   diag(d) @ b scales the rows of b, and b @ diag(d) its columns
     average_into_linear avg_pool1d(linear(x), k) becomes linear(x) with the average of each k rows of the weight
     pool_to_reduction   max_pool1d(linear(x), k) becomes the largest of each k features, which the product's kernel takes
@@ -166,6 +167,31 @@ def product_to_sum(graph: OpGraph) -> OpGraph:
         keepdim = len(node.type.shape) == len(rows.shape)
         terms = Node(graph.fresh(f"{node.name}_terms"), "mul", (x, right), replace(rows, dtype="float32"), widened(torch_("mul", X, Y), graph.type(x).dtype))
         graph = graph.with_nodes_for(node.name, [*nodes, *_sum_of_terms(graph, node, terms, keepdim, bias)])
+    return graph
+
+
+MOST_TERMS, MOST_COLUMNS = 8, 16  # of a product whose sums are maps: a thread reads a row whole for each of its columns
+
+
+def tiny_product_to_sums(graph: OpGraph) -> OpGraph:
+    """A linear layer of few features as sums of few terms, which a kernel computes where it reads and stores in any order.
+
+    A colour is three such sums of three terms. Tensor cores would take tiles of which most is empty.
+    """
+    for node in graph.nodes:
+        if node.op != "linear":
+            continue
+        x, weight, *bias = node.inputs
+        rows, (columns, k) = graph.type(x), graph.type(weight).shape
+        if not (1 < k <= MOST_TERMS and 1 < columns <= MOST_COLUMNS) or any(rows.multiples[1:]) or len(rows.shape) < 2:
+            continue
+        outer, multiples = rows.shape[:-1], rows.multiples[:-1]
+        wide = Tensor((*outer, 1, k), rows.dtype, (*multiples, 0, 0))
+        view = Node(graph.fresh(f"{node.name}_rows"), "view", (x,), wide, X.method("unsqueeze", -2))
+        type_ = Tensor((*outer, columns, k), "float32", (*multiples, 0, 0))
+        terms = Node(graph.fresh(f"{node.name}_terms"), "mul", (view.name, weight), type_, widened(torch_("mul", X, Y), rows.dtype))
+        _, total, *rest = _sum_of_terms(graph, node, terms, False, bias)
+        graph = graph.with_nodes_for(node.name, [view, terms, replace(total, attrs=(*total.attrs, ("beside", True))), *rest])
     return graph
 
 

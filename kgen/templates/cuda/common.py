@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Collection, Sequence
+from typing import Any, Callable, Collection, Sequence
 
 from kgen.codegen.arguments import batch_moments, written
-from kgen.codegen.c_printer import fill, load_statement, store_statement, store_value
+from kgen.codegen.c_printer import fill, load_statement, pointer, spell, store_statement, store_value
 from kgen.codegen.space import Axis, Constraint
 from kgen.codegen.template import Argument, Schedule, Task, parameter
 from kgen.compiler.graph.dtypes import DTYPES, loaded, stored, value_type
 from kgen.compiler.loops.indices import Size
+from kgen.compiler.loops.passes import Pass
 from kgen.compiler.loops.program import Load, Program, Store
 from kgen.devices.hardware import Hardware
 
@@ -95,6 +96,35 @@ def load_statements(
     return outer, inner
 
 
+def map_statements(of: Pass, vec: int, at: Callable[[str], str] = str) -> tuple[list[str], list[str]]:
+    """Statements before the loop over a vector's elements, and those in it, of maps and of loads at values.
+
+    A load at values that a whole vector shares is one load of neighbouring elements, such as those of a row of a table.
+    """
+    shared = {x.name for x in of.loads if x.access.mode(vec) == "splat"} if vec > 1 else set()
+    differ = {*(x.name for x in of.loads if x.name not in shared), *of.held}
+    vectors: list[Load] = []
+    for step in of.maps:
+        mode = "" if differ & set(step.args) else step.access.mode(vec) if isinstance(step, Load) else "splat"
+        if mode == "vector" and step.tensor and vec > 1:
+            vectors.append(step)
+        if mode != "splat":
+            differ.add(step.name)
+    first = {name for x in vectors for name in x.args}
+    for step in reversed(of.maps):
+        first |= set(step.args) if step.name in first else set()
+    outer, inner = [], []
+    for step in of.maps:
+        if step in vectors:
+            outer.append(f"const auto {step.name}_vector = {load_vector(step, vec, {step.tensor: pointer(step.tensor)}, False, at)};")
+            inner.append(f"const {value_type(step.dtype)} {step.name} = {loaded(f'{step.name}_vector.v[j]', step.dtype)};")
+        elif step.name in first:
+            outer.append(f"const {value_type(step.dtype)} {step.name} = {spell(step, 'cuda', at)};")
+        else:
+            inner.append(f"const {value_type(step.dtype)} {step.name} = {spell(step, 'cuda', at, '(col + j)' if vec > 1 else 'col')};")
+    return outer, inner
+
+
 def one_by_one(access: Load | Store, vec: int) -> bool:
     """Whether elements of a vector are loaded or stored each by itself, in the loop over them."""
     mode = access.access.mode(vec)
@@ -103,9 +133,9 @@ def one_by_one(access: Load | Store, vec: int) -> bool:
     return vec == 1 or mode == "gather" or (mode == "vector" and not access.tensor)
 
 
-def load_vector(load: Load, vec: int, read_from: dict[str, str], once: bool) -> str:
-    """The expression that loads neighbouring elements at once."""
-    vector = f"load_vector{'_once' if once else ''}<{vec}>({read_from[load.tensor]} + {load.access.index()})"
+def load_vector(load: Load, vec: int, read_from: dict[str, str], once: bool, at: Callable[[str], str] = str) -> str:
+    """The expression that loads neighbouring elements at once; ``at`` spells values that the index holds."""
+    vector = f"load_vector{'_once' if once else ''}<{vec}>({read_from[load.tensor]} + {load.access.index(at=at)})"
     condition = load.access.condition()
     return f"{condition} ? {vector} : {filled_vector(load, vec)}" if condition else vector
 

@@ -9,7 +9,7 @@ from kgen.devices.hardware import Hardware
 
 #: Headers, each with the beginnings of names that need it.
 _HEADERS = {
-    "cfloat": "", "cmath": "", "cstdint": "uint", "cuda.h": "CUtensorMap", "cuda_bf16.h": "bfloat16_t", "cuda_fp16.h": ("__half", "float16_t"),
+    "cfloat": "", "cmath": "", "cstdint": ("uint", "int64_t"), "cuda.h": "CUtensorMap", "cuda_bf16.h": "bfloat16_t", "cuda_fp16.h": ("__half", "float16_t"),
     "cuda_runtime.h": "",
 }  # fmt: skip
 
@@ -29,6 +29,7 @@ TARGET = Target(
     primitives={
         "EXP": "expf", "EXPBELOW": "expf", "EXPM1": "expm1f", "LOG": "logf", "LOG1P": "log1pf", "ERF": "erff", "TANH": "tanhf",
         "SIN": "sinf", "COS": "cosf", "POW": "powf", "SQRT": "sqrtf", "SQRT64": "sqrt", "ABS": "fabsf", "QUOTIENT": "quotient", "INVERSEROOT": "inverse_root",
+        "FLOOR_QUOTIENT": "floor_quotient", "FLOOR_REMAINDER": "floor_remainder",
         **{name: f"{name.lower()}f" for name in C_FUNCTIONS},
     },
     qualifier="__device__ __forceinline__",

@@ -34,9 +34,10 @@ class InnerReduction(common.Reduction):
 
 def takes(program: Program) -> bool:
     """Programs with reductions along the row, whose columns lie side by side."""
-    if not program.reductions or program.contraction or program.moments_of or not program.reduces_floats:
+    if not program.reductions or program.contraction or program.moments_of or not program.reduces_alike:
         return False
-    return not (program.strided and isinstance(program.row_loops[-1].extent, int))  # vectors go across rows there
+    across = program.strided and isinstance(program.row_loops[-1].extent, int)  # vectors go across rows there
+    return not across or program.reduces_integers
 
 
 def space(task: Task) -> Space:
@@ -181,6 +182,24 @@ class _Reduction:
         self.body = [f"{name}_tile += {r.arg};"]
         self.close = [f"{name}_all += {name}_tile;"]
         self.after = [f"const float {name} = static_cast<float>({name}_all);"]
+
+    def _whole_sum(self, r: Reduce, kept: bool, tile: int) -> None:
+        self._of_integers(r, "+", "0", "{0} += {1};")
+
+    def _whole_product(self, r: Reduce, kept: bool, tile: int) -> None:
+        self._of_integers(r, "*", "1", "{0} *= {1};")
+
+    def _whole_max(self, r: Reduce, kept: bool, tile: int) -> None:
+        self._of_integers(r, "max", "INT64_MIN", "{0} = {1} > {0} ? {1} : {0};")
+
+    def _whole_min(self, r: Reduce, kept: bool, tile: int) -> None:
+        self._of_integers(r, "min", "INT64_MAX", "{0} = {1} < {0} ? {1} : {0};")
+
+    def _of_integers(self, r: Reduce, word: str, start: str, take: str) -> None:
+        (name,) = r.names
+        self.before = [f"long long {name} = {start};"]
+        self.clause = f" reduction({word} : {name})"
+        self.body = [take.format(name, r.arg)]
 
     def _product(self, r: Reduce, kept: bool, tile: int) -> None:
         (name,) = r.names

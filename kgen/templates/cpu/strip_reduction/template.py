@@ -73,7 +73,7 @@ class StripReduction(common.Reduction):
 
 def takes(program: Program) -> bool:
     """Programs with reductions whose neighbouring rows lie side by side."""
-    if not program.reductions or program.contraction or program.moments_of or not program.reduces_floats:
+    if not program.reductions or program.contraction or program.moments_of or not program.reduces_alike or program.reduces_integers:
         return False
     return program.strided and isinstance(program.row_loops[-1].extent, int)
 

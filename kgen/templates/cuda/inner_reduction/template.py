@@ -8,7 +8,7 @@ from typing import Sequence
 
 from kgen.codegen.arguments import InPlace, arguments as pointers, output_axis, rendering, sources, written
 from kgen.codegen.c_printer import block, describe, load_value, one_pass, spell, store_statement, store_value
-from kgen.codegen.combines import PLACE, SPELLED
+from kgen.codegen.combines import PLACE, SPELLED, WHOLE
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES, loaded, value_type
@@ -232,7 +232,7 @@ class InnerReduction(common.Launched, InPlace):
 
 def takes(program: Program) -> bool:
     """Programs with reductions along the row."""
-    if not program.reductions or not program.reduces_floats or program.contraction or program.moments_of:
+    if not program.reductions or not program.reduces_alike or program.contraction or program.moments_of:
         return False
     # Blocks share no rows that lie side by side where elements are stored, too.
     return program.collapses or not program.strided or program.rows >= FEW_STRIPS * STRIP or program.cols < LONG_STRIP
@@ -395,7 +395,7 @@ def space(task: Task) -> Space:
 
 def _slots(program: Program) -> int:
     """Elements of 4 bytes that the results of all reductions take."""
-    return sum(2 if type_ == PLACE else 1 for r in program.reductions for type_ in SPELLED[r.kind].types)
+    return sum(2 if type_ in (PLACE, WHOLE) else 1 for r in program.reductions for type_ in SPELLED[r.kind].types)
 
 
 def render(schedule: InnerReduction) -> Rendering:
@@ -482,7 +482,7 @@ class _Emitter:
         rows = str(self.teams) if team else "rows" if not isinstance(size, int) else str(size)
         self.counters = rows
         self.room = f"({rows} + 1) / 2 * 2" if rows == "rows" else str((int(rows) + 1) // 2 * 2)
-        wide = any(type_ == PLACE for _, type_, _ in self._results(self.program.reductions))
+        wide = any(type_ in (PLACE, WHOLE) for _, type_, _ in self._results(self.program.reductions))
         self.part = f"{(2 if wide else 1) * (2 if team else 1) * self.blocks} * {rows}"
         parts = sum(len(r.names) for r in self.program.reductions)
         self.parts = 0
@@ -750,8 +750,8 @@ class _Emitter:
         row_inner += [f"const {self._type(x.name)} {x.name} = {loaded(f'{x.name}_rows.v[r]', x.dtype)};" for x in vectors]
         inner += row_inner
         inner += [f"const {self._type(name)} {name} = {self._kept(name)};" for name in of.held]
-        col = "(col + j)" if self.vec > 1 else "col"
-        inner += [f"const {value_type(m.dtype)} {m.name} = {spell(m, 'cuda', self._at, col)};" for m in of.maps]
+        before_maps, maps = common.map_statements(of, self.vec, self._at)
+        row_outer, inner = row_outer + before_maps, inner + maps
         inner += [f"{self._kept(name)} = {name};" for name in of.keeps]
         inner += [line for r in reductions for line in r.inner]
         together = [s for s in of.stores if across > 1 and s.access.mode(across, "row") == "vector"]

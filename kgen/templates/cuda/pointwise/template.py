@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Mapping, Sequence
 
 from kgen.codegen.arguments import InPlace, arguments as pointers, output_axis, rendering, sources, written
-from kgen.codegen.c_printer import load_value, row_statements, statement, store_value
+from kgen.codegen.c_printer import load_value, row_statements, store_value
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES, loaded, value_type
@@ -171,7 +171,8 @@ def render(schedule: Pointwise) -> Rendering:
     outer = _of_groups(together, read_from, "const auto {vector} = load_vector<{width}>({address});", vec) + outer
     inner = [f"const {value_type(x.dtype)} {x.name} = {loaded(of.element(vec), x.dtype)};" for x, of in together.items()] + inner
     inner = [f"const {value_type(x.dtype)} {x.name} = {_element(x, vec)};" for x in first] + inner
-    inner += [statement(m, "cuda", "(col + j)" if vec > 1 else "col") for m in only.maps]
+    before_maps, maps = common.map_statements(only, vec)
+    outer, inner = outer + before_maps, inner + maps
     streams = not alone and common.streams(task) and not common.passed(task)[1] & set(task.kernel.outputs)
     by = "stream_vector" if streams else "store_vector"
     store_outer, store_inner, close = common.store_statements([s for s in only.stores if s not in stored_together], vec, arguments, by)

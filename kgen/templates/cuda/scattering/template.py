@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from kgen.codegen.arguments import arguments as pointers, rendering, sources
-from kgen.codegen.c_printer import output_pointer, row_statements, statement
+from kgen.codegen.c_printer import output_pointer, row_statements
 from kgen.codegen.scattering import begun, taken
 from kgen.codegen.space import Axis, Space
 from kgen.codegen.template import Rendering, Schedule, Task, Template, parameter
@@ -43,7 +43,8 @@ def render(schedule: Scattering) -> Rendering:
     (only,) = plan.passes
     args = pointers(schedule)
     outer, inner = common.load_statements(only.loads, vec, sources(args))
-    inner += [statement(m, "cuda", "(col + j)" if vec > 1 else "col") for m in only.maps]
+    before_maps, maps = common.map_statements(only, vec)
+    outer, inner = outer + before_maps, inner + maps
     close = []
     for scatter in program.scatters:
         before, within, behind = _lines(scatter, vec)
