@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kgen.compiler.graph import contractions
 from kgen.compiler.graph.complex_numbers import TO_COMPLEX, TO_PAIRS
-from kgen.compiler.graph.contractions import CONVOLUTION, CONVOLVED, MATMUL, PRODUCT, PRODUCT_OF_SECOND, TRANSPOSED, Contraction
+from kgen.compiler.graph.contractions import CONVOLVED, MATMUL, PRODUCT, PRODUCT_OF_SECOND, RECURRENT, TRANSPOSED, Contraction
 from kgen.compiler.graph.convolutions import TARGETS
 
 #: How the names of convolutions end whose images have their channels side by side. The call may move its first operand so.
@@ -62,7 +62,7 @@ LIBRARY = {
         *(LibraryOperator(f"conv{rank}d{CHANNELS_LAST}", sums=CONVOLVED) for rank in (2, 3)),
         *(LibraryOperator(f"conv_transpose{rank}d{CHANNELS_LAST}", sums=TRANSPOSED) for rank in (2, 3)),
         *(
-            LibraryOperator(f"aten.{name}", sums=Contraction(CONVOLUTION, contractions.recurrent))
+            LibraryOperator(f"aten.{name}", sums=RECURRENT)
             for name in (
                 "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input",
                 "lstm_cell.default", "gru_cell.default", "rnn_tanh_cell.default", "rnn_relu_cell.default",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import OpGraph
-from kgen.compiler.rewrites import affine, attention, cleanup, constants, convolution, few, linear, norms, prepared, scatters, views
+from kgen.compiler.rewrites import affine, attention, cleanup, constants, convolution, few, linear, norms, prepared, recurrence, scatters, views
 from kgen.compiler.rewrites.rewrite import Place, Rewrite, Stage, pipelines
 
 #: Every rewrite by its name, in order. Behind :func:`cleanup.decompose`, which every graph has a variant of.
@@ -46,6 +46,8 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(linear.diagonal_to_scale, Stage.OPTION, group="small products", float32_only=True),
         Rewrite(linear.pool_to_reduction, Stage.OPTION),
         Rewrite(attention.attention_apart, Stage.OPTION, float32_only=True),
+        Rewrite(recurrence.layers_as_wave, Stage.OPTION, place=Place.IN_FRONT),
+        Rewrite(recurrence.layers_apart, Stage.OPTION, place=Place.IN_FRONT),
         Rewrite(norms.split_norms, Stage.OPTION, shown=False),
         Rewrite(few.reduce_few_by_threads, Stage.OPTION),
         Rewrite(convolution.extreme_into_pool, Stage.OPTION),
