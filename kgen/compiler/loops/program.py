@@ -260,8 +260,8 @@ class Program:
     moments_of: str | None = None
     contraction: Contraction | None = None
     scatters: tuple[Scatter, ...] = ()  #: a program has these, or stores
-    recurrence: Recurrence | None = None  #: a program with one has nothing else; its rows are the batch, or the steps where these follow it
     span: int = 0  #: neighbouring columns of a contraction that reductions take together; row values are then theirs
+    recurrence: Recurrence | None = None  #: a program with one has nothing else; its rows are the batch, or the steps where these follow it
 
     @property
     def reductions(self) -> tuple[Reduce, ...]:
