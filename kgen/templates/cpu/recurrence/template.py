@@ -34,7 +34,9 @@ def space(task: Task) -> Space:
 def render(schedule: Recurrent) -> Rendering:
     task, of = schedule.task, schedule.program.recurrence
     assert of is not None
-    width, at_once = common.panel(task.hardware)
+    width, most = common.panel(task.hardware)
+    batch = of.batch if isinstance(of.batch, int) else schedule.program.rows
+    at_once = -(-batch // -(-batch // most))  # rows of the batch come in equal groups
     panels = -(-of.hidden // width)
     pack = f"{task.kernel.name}_pack"
     sizes = {name: "rows" if isinstance(size, BatchSize) else str(size) for name, size in (("steps", of.steps), ("batch", of.batch))}
