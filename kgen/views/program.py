@@ -9,7 +9,7 @@ from kgen.compiler.loops.access import Loop, Place
 from kgen.compiler.loops.program import Load, Map, Program, Reduce, Scan, Scatter, Store, Window
 from kgen.compiler.loops.recurrence import Recurrence
 
-#: What the results of a recurrence are.
+#: The results of a recurrence, by their numbers.
 RESULTS = ("the hidden state at each step", "the last hidden state", "the last cell state")
 
 

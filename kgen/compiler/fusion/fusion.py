@@ -647,8 +647,10 @@ def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> lis
 
 
 def _reduce_alike(a: Node, b: Node) -> bool:
-    """Whether both nodes reduce one value along the same dimensions, or scatter at the same places, or are results of one
-    recurrence: one loop finds both results."""
+    """Whether one loop finds both results.
+
+    They are reductions of one value along the same dimensions, scatters at the same places, or results of one recurrence.
+    """
     if _of_one_recurrence(a, b):
         return True
     if {_kind(a), _kind(b)} == {Kind.SCATTER}:
