@@ -53,6 +53,8 @@ SCANS = {
     "sum from the end": ("torch.cumsum(line.flip(2), 2).flip(2)", LINE),
     "sum from the end of an outer axis": ("torch.cumsum(image.flip(1), 1).flip(1)", IMAGE),
     "sum of what stands before": ("torch.cumsum(torch.cat((torch.zeros_like(line[:, :, :1]), line), 2), 2)", LINE),
+    "sum of what stands before, behind the sum": ("torch.cat((torch.zeros_like(line[:, :, :1]), torch.cumsum(line, 2)[:, :, :-1]), 2)", LINE),
+    "sum of what stands behind": ("torch.cat((torch.cumsum(line.flip(2), 2).flip(2)[:, :, 1:], torch.zeros_like(line[:, :, :1])), 2)", LINE),
     "masked sum": ("torch.cumsum(line * (line[:, :1] * 2.0), 1)", LINE),
 }  # fmt: skip
 

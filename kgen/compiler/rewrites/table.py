@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import OpGraph
-from kgen.compiler.rewrites import affine, attention, cleanup, constants, convolution, few, linear, norms, prepared, recurrence, scatters, views
+from kgen.compiler.rewrites import affine, attention, cleanup, constants, convolution, few, linear, norms, prepared, recurrence, scans, scatters, views
 from kgen.compiler.rewrites.rewrite import Place, Rewrite, Stage, pipelines
 
 #: Every rewrite by its name, in order. Behind :func:`cleanup.decompose`, which every graph has a variant of.
@@ -28,6 +28,7 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(views.rows_in_order, Stage.ALWAYS, shown=False),
         Rewrite(views.views_in_one, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.stack_to_maps, Stage.ALWAYS, shown=False),
+        Rewrite(scans.shift_in_front_of_scan, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.softplus_to_mish, Stage.ALWAYS, shown=False),
         Rewrite(prepared.prepare_weights, Stage.FOLD, level=1),
         Rewrite(cleanup.merge_scalar_factors, Stage.FOLD, level=2),
