@@ -246,6 +246,8 @@ def _takes_dtypes(op: Op, call: Captured) -> bool:
     result, *operands = (is_float(t.dtype) for t in types)
     if op.kind in _ANY_DTYPE:
         return op.kind is not Kind.POINTWISE or result or op.integers is not None
+    if op.kind is Kind.SCAN and types[0].dtype == "int64":
+        return not any(operands)
     return all(operands) and (types[0].dtype == "int64" if op.places else result)
 
 

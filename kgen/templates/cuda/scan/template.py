@@ -10,6 +10,7 @@ from kgen.codegen.c_printer import block, row_statements, statement
 from kgen.codegen.scanning import ScanParts
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
+from kgen.compiler.graph.dtypes import value_type
 from kgen.compiler.loops.program import Program
 from kgen.templates.cuda import common
 
@@ -80,13 +81,14 @@ def render(schedule: Scan) -> Rendering:
     program = schedule.program
     parts = ScanParts.of(program)
     args, splits = pointers(schedule), schedule.splits
-    running = RUNNING[parts.scan.kind]
-    floats = 2 if running == "double" else 1  # that one running value takes
+    value = value_type(parts.scan.dtype)
+    running = RUNNING[parts.scan.kind] if value == "float" else value
+    floats = 1 if running == "float" else 2  # that one running value takes
     workspace = [Argument("workspace", "workspace", size=f"rows * {splits * floats}")] if splits > 1 else []
     part_totals = "workspace" if running == "float" else f"reinterpret_cast<{running}*>(workspace)"
     lines, vec, items, threads = schedule.lines, schedule.vec, schedule.items, schedule.block
     warps = threads // 32 if schedule.row_per == "block" else 1
-    start, reverse, cols, tile = f"{parts.start}.0{'f' if running == 'float' else ''}", parts.scan.reverse, program.cols, schedule.tile
+    start, reverse, cols, tile = {"float": f"{parts.start}.0f", "double": f"{parts.start}.0"}.get(running, parts.start), parts.scan.reverse, program.cols, schedule.tile
     name, (arg,) = parts.scan.name, parts.scan.args
     at = "first + item" if lines else f"first + {f'warp * {tile // warps} + ' if warps > 1 else ''}(item * 32 + lane){f' * {vec}' if vec > 1 else ''}"
     col = f"const int col = {f'{cols - vec} - ({at})' if reverse else at};"
@@ -107,7 +109,7 @@ def render(schedule: Scan) -> Rendering:
     outer, inner = common.load_statements(parts.later_loads, vec, sources(args))
     gather, put, close = common.store_statements(program.stores, vec, args)
     here = "carry" if lines else parts.combined("earlier", element)
-    inner = [f"const float {name} = {here if running == 'float' else f'static_cast<float>({here})'};", *inner, *(statement(m, "cuda") for m in parts.later_maps), *put]
+    inner = [f"const {value} {name} = {here if running == value else f'static_cast<{value}>({here})'};", *inner, *(statement(m, "cuda") for m in parts.later_maps), *put]
     within = "for (int j = 1; j < {v}; ++j) running[item][j] = {c};" if not reverse else "for (int j = {w}; j >= 0; --j) running[item][j] = {c};"
     before = "running[item][j + 1]" if reverse else "running[item][j - 1]"
     context = {
