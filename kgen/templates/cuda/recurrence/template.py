@@ -95,7 +95,7 @@ def space(task: Task) -> Space:
     assert of is not None
     blocks = max(1, hardware.multiprocessors // len(of.layers))  # of a layer at most
     least = -(-of.hidden // blocks)
-    units = tuple(dict.fromkeys((least, -(-least // 4) * 4, 2 * least, 4 * least)))
+    units = tuple(dict.fromkeys(min(n, of.hidden) for n in (least, -(-least // 4) * 4, 2 * least, 4 * least)))
     batch = of.batch if isinstance(of.batch, int) else program.rows
     slices = tuple(dict.fromkeys(min(-(-batch // parts), _MOST_SLICE) for parts in (1, 2, 4)))
     axes = (Axis("units", units), Axis("warps", (8, 12, 16, 4)), Axis("slice", slices), Axis("together", (2, 4, 1)))
