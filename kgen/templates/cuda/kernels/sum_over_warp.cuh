@@ -3,11 +3,12 @@ template <int N>
 __device__ __forceinline__ float sum_over_warp(float* numbers) {
     const int lane = threadIdx.x % 32;
     #pragma unroll
-    for (int offset = 16, left = N; offset >= 1; offset /= 2) {
-        left /= 2;
+    for (int offset = 16; offset >= 1; offset /= 2) {
+        const int left = N * offset / 32;
         if (left == 0) numbers[0] += __shfl_xor_sync(0xffffffffu, numbers[0], offset);
         #pragma unroll
-        for (int i = 0; i < left; ++i) {  // a lane sends one half of its numbers and keeps the other
+        for (int i = 0; i < N / 2; ++i) {  // a lane sends one half of its numbers and keeps the other
+            if (i >= left) continue;
             const bool upper = lane & offset;
             const float sent = upper ? numbers[i] : numbers[i + left], kept = upper ? numbers[i + left] : numbers[i];
             numbers[i] = kept + __shfl_xor_sync(0xffffffffu, sent, offset);

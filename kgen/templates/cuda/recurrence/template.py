@@ -130,6 +130,7 @@ def render(schedule: Recurrent) -> Rendering:
         for number, layer in enumerate(of.layers)
     ]
     last = [(state, output_pointer(of.result(kind))) for state, kind in (("hidden", HIDDEN), ("cell", CELL)) if of.result(kind)]
+    used = {arg for step in of.cell.steps for arg in step.args}
     own = [a for a in args if a.tensor in (of.products, *of.states) or a.name in dict(last).values()]
     context = {
         "threads": schedule.threads, "units": schedule.units, "slice": schedule.slice, "together": schedule.together,
@@ -138,6 +139,7 @@ def render(schedule: Recurrent) -> Rendering:
         "gates": of.cell.gates, "hidden": of.hidden, "directions": of.directions, "depth": of.depth, "batch_first": of.batch_first,
         "biased": bool(of.layers[0].bias), "states": of.cell.states, "initial": [pointer(name) for name in of.states],
         "first_layer": of.first, "products": pointer(of.products), "fields": fields, "layers": layers, "last": last,
+        "used": used, "kept": [state for state in of.cell.states if state in used or state in dict(last)],
         "cell": [f"const float {x.name} = {expression(x.expression, x.args, 'cuda')};" for x in of.cell.steps],
         "begins": [("workspace", f"{kept} * {elements}")] * bool(kept) + [(output, elements)] * bool(output),
         **sizes,
