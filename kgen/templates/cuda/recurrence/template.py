@@ -15,6 +15,7 @@ from kgen.compiler.loops.recurrence import CELL, HIDDEN, OUTPUT, Recurrence
 
 _MOST_WEIGHTS = 5 << 20  # elements; the registers of a large GPU hold as many
 _MOST_SLICE = 64  # rows of the batch
+_MOST_IN_FLIGHT = 8  # vectors of a thread
 _OTHER_REGISTERS = 48  # of a thread, for addresses and what is loaded
 
 
@@ -65,6 +66,16 @@ class Recurrent(Schedule):
         return -(-self.slice * self.of.hidden // 4 // self.threads)
 
     @property
+    def in_flight(self) -> int:
+        """Vectors that a thread waits for at a time."""
+        return min(self.vectors, _MOST_IN_FLIGHT)
+
+    @property
+    def ahead(self) -> bool:
+        """Whether outputs of the layer below are read a step ahead, so that they have come when the step begins."""
+        return self.of.depth > 1 and self.in_flight == self.vectors
+
+    @property
     def shared_bytes(self) -> int:
         of_states, of_products = self.padded_slice * self.k, self.warps * self.warp_rows * self.slice
         return 4 * (of_states + of_products) * (2 if self.of.depth > 1 else 1)
@@ -75,7 +86,7 @@ class Recurrent(Schedule):
         inner = 2 if self.of.depth > 1 else 1
         weights = inner * self.warp_rows * self.k // 32
         elements = self.owned * (self.of.cell.gates * (1 + inner) + len(self.of.cell.states))
-        return weights + elements + 4 * inner * self.vectors + self.warp_rows * self.together + 4 * self.together + _OTHER_REGISTERS
+        return weights + elements + 4 * (2 if self.ahead else 1) * self.in_flight + self.warp_rows * self.together + 4 * self.together + _OTHER_REGISTERS
 
 
 def takes(program: Program) -> bool:
@@ -135,7 +146,7 @@ def render(schedule: Recurrent) -> Rendering:
     context = {
         "threads": schedule.threads, "units": schedule.units, "slice": schedule.slice, "together": schedule.together,
         "blocks": schedule.blocks, "k": schedule.k, "warp_rows": schedule.warp_rows, "padded_rows": schedule.warps * schedule.warp_rows,
-        "padded_slice": schedule.padded_slice, "owned": schedule.owned, "vectors": schedule.vectors, "shared_bytes": schedule.shared_bytes,
+        "padded_slice": schedule.padded_slice, "owned": schedule.owned, "vectors": schedule.vectors, "in_flight": schedule.in_flight, "ahead": schedule.ahead, "shared_bytes": schedule.shared_bytes,
         "gates": of.cell.gates, "hidden": of.hidden, "directions": of.directions, "depth": of.depth, "batch_first": of.batch_first,
         "biased": bool(of.layers[0].bias), "states": of.cell.states, "initial": [pointer(name) for name in of.states],
         "first_layer": of.first, "products": pointer(of.products), "fields": fields, "layers": layers, "last": last,
