@@ -78,6 +78,7 @@ UNSEEN = {
     "depthwise_line": ("return self.conv(x)", "self.conv = nn.Conv1d(16, 16, 4, groups=16, stride=3)", "torch.randn(2, 16, 2051)", "eval"),
     "scan": ("return torch.cumsum(x * x, 1) * x", "", "torch.randn(64, 8192)", "eval"),
     "scan_back": ("return torch.cumprod(x.flip(1), 1).flip(1)", "", "torch.randn(64, 999)", "eval"),
+    "scan_behind_a_zero": ("return torch.cat((torch.zeros_like(x[:, :1]), x), 1).cumsum(1)", "", "torch.randn(64, 8192)", "eval"),
     "scan_in_parts": ("return torch.cumsum(x, 1)", "", "torch.randn(4, 1000000)", "eval"),
     "scan_side_by_side": ("return torch.cumsum(x, 1)", "", "torch.randn(4, 100, 33)", "eval"),
     "recurrent_wave": ("return self.lstm(x)[0]", "self.lstm = nn.LSTM(128, 256, 6, batch_first=True)", "torch.randn(10, 512, 128)", "eval"),

@@ -151,6 +151,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "products whose parts leave the range of float32": (
         ("return torch.cumprod(x, 1)", "", "torch.tensor([1e-30, 1e25, 1e25, 1e-20]).repeat(5, 4000)", "x"), "scan", [
             {"row_per": "block", "splits": 8}, {"row_per": "warp", "splits": 1}]),
+    "running sums of rows that begin anywhere": (
+        ("return torch.cumsum(x.flip(1), 1).flip(1)", "", "torch.randn(5, 1901)", "x"), "scan", [
+            {"row_per": "block", "own": 4, "block": 128, "items": 1}, {"row_per": "warp", "own": 4, "items": 2}]),
     "sums of rows that begin anywhere": (("return x.sum(1)", "", "torch.randn(140, 33, 61)", "x"), "inner_reduction", [
         {"row_per": "line", "rows": 2}]),
     "a softmax of rows that begin anywhere": (("return torch.softmax(x, 1)", "", "torch.randn(140, 33, 61)", "x"), "inner_reduction", [
