@@ -17,7 +17,7 @@ from kgen.compiler.loops.recurrence import OUTPUT
 from kgen.compiler.operators.recurrences import CELLS
 
 #: The library's operators by their names as nodes, which have packed sequences and projections under other names or shapes.
-_CALLS = {f"aten.{name}.input": name for name in CELLS}
+CALLS = {f"aten.{name}.input": name for name in CELLS}
 
 
 def layers_apart(graph: OpGraph) -> OpGraph:
@@ -31,7 +31,7 @@ def layers_as_wave(graph: OpGraph) -> OpGraph:
 
 
 @dataclass(frozen=True)
-class _Layers:
+class Layers:
     """One call: ``params`` are the weights and biases of each layer and direction, ``states`` the initial ones, or none for zeros."""
 
     name: str
@@ -47,13 +47,13 @@ class _Layers:
 
 def _all(graph: OpGraph, wave: bool) -> OpGraph:
     for node in graph.nodes:
-        found = _read(graph, node) if node.op in _CALLS else None
+        found = layers_of(graph, node) if node.op in CALLS else None
         if found and not (wave and (found.depth == 1 or found.directions == 2)):
             graph = _replaced(graph, node, found, wave)
     return graph
 
 
-def _read(graph: OpGraph, node: Node) -> _Layers | None:
+def layers_of(graph: OpGraph, node: Node) -> Layers | None:
     """The arguments of a call that kernels may take; ``None`` of others: half types, projections, dropout between layers."""
     args = node.call.args if isinstance(node.call, Applied) else ()
     if len(args) != 9 or node.call.kwargs or any(u.op != "_operator.getitem" for u in graph.users(node.name)):
@@ -68,11 +68,11 @@ def _read(graph: OpGraph, node: Node) -> _Layers | None:
     if len(names) != depth * directions * each or not plain or not all(map(graph.is_weight, names)) or graph.changed.intersection(names):
         return None
     weight, multiples = graph.type(names[1]), graph.type(rest[0]).multiples
-    if weight.shape[0] != CELLS[_CALLS[node.op]].gates * weight.shape[1] or multiples[2] or 0 in graph.type(rest[0]).shape:
+    if weight.shape[0] != CELLS[CALLS[node.op]].gates * weight.shape[1] or multiples[2] or 0 in graph.type(rest[0]).shape:
         return None
     parts = tuple(tuple(names[at : at + each]) for at in range(0, len(names), each))
     zeros = all(_is_zero(graph, name) for name in rest[1:])
-    return _Layers(node.name, _CALLS[node.op], rest[0], () if zeros else tuple(rest[1:]), parts, biased, depth, directions, batch_first)
+    return Layers(node.name, CALLS[node.op], rest[0], () if zeros else tuple(rest[1:]), parts, biased, depth, directions, batch_first)
 
 
 def _is_zero(graph: OpGraph, name: str) -> bool:
@@ -80,7 +80,7 @@ def _is_zero(graph: OpGraph, name: str) -> bool:
     return made is not None and made.op == "full" and made["value"] == 0
 
 
-def _replaced(graph: OpGraph, node: Node, of: _Layers, wave: bool) -> OpGraph:
+def _replaced(graph: OpGraph, node: Node, of: Layers, wave: bool) -> OpGraph:
     """The graph with nodes for one call's results, of those that are used."""
     wanted = {user["at"]: user for user in graph.users(node.name)}
     nodes: list[Node] = []
@@ -101,7 +101,7 @@ def _replaced(graph: OpGraph, node: Node, of: _Layers, wave: bool) -> OpGraph:
     return graph.pruned()
 
 
-def _products(graph: OpGraph, of: _Layers, x: str, layer: int, nodes: list[Node]) -> tuple[OpGraph, str]:
+def _products(graph: OpGraph, of: Layers, x: str, layer: int, nodes: list[Node]) -> tuple[OpGraph, str]:
     """The node of a layer's input products: of both directions, with their weights one behind the other."""
     params = of.params[layer * of.directions : (layer + 1) * of.directions]
     operands = []
@@ -123,7 +123,7 @@ def _products(graph: OpGraph, of: _Layers, x: str, layer: int, nodes: list[Node]
 
 
 def _recurrence(
-    graph: OpGraph, of: _Layers, products: str, first: int, depth: int, nodes: list[Node], results: set[int]
+    graph: OpGraph, of: Layers, products: str, first: int, depth: int, nodes: list[Node], results: set[int]
 ) -> dict[int, str]:
     """The nodes of the results of some layers."""
     type_ = next(n.type for n in nodes if n.name == products)
@@ -147,7 +147,7 @@ def _recurrence(
     return made
 
 
-def _joined(graph: OpGraph, of: _Layers, names: list[str], type_: Tensor, nodes: list[Node]) -> str:
+def _joined(graph: OpGraph, of: Layers, names: list[str], type_: Tensor, nodes: list[Node]) -> str:
     """The last states of all layers as one value."""
     if len(names) == 1:
         return names[0]
