@@ -265,7 +265,7 @@ def texts(arch: str, exhaustive: bool) -> tuple[Text, ...]:
         body, _ = kernel_text(variant.task, variant.params)
         if body not in found:
             name, own_name = f"kernel_{len(found)}", variant.task.kernel.name
-            own = rf"\b{own_name}(?=_kernel\b|_merge_kernel\b|_begin_\d+\b|_finish\b|_contraction\b|_convolution\b|_pack_weight\b|_weight\b|_split_weight\b|_split\b|\()"
+            own = rf"\b{own_name}(?=_kernel\b|_merge_kernel\b|_begin_\d+\b|_finish\b|_contraction\b|_convolution\b|_pack_weight\b|_weight\b|_split_weight\b|_split\b|_layers?\b|\()"
             origin = f"{variant.case}: {own_name} {variant.params}"
             found[body] = Text(re.sub(own, name, body), name, origin, variant.plainest, "wgmma" in body)
     return tuple(found.values())
