@@ -53,6 +53,11 @@ SCANS = {
     "sum from the end": ("torch.cumsum(line.flip(2), 2).flip(2)", LINE),
     "sum from the end of an outer axis": ("torch.cumsum(image.flip(1), 1).flip(1)", IMAGE),
     "sum of what stands before": ("torch.cumsum(torch.cat((torch.zeros_like(line[:, :, :1]), line), 2), 2)", LINE),
+    "sum of what stands before, behind the sum": ("torch.cat((torch.zeros_like(line[:, :, :1]), torch.cumsum(line, 2)[:, :, :-1]), 2)", LINE),
+    "sum of what stands behind": ("torch.cat((torch.cumsum(line.flip(2), 2).flip(2)[:, :, 1:], torch.zeros_like(line[:, :, :1])), 2)", LINE),
+    "sum of integers": ("torch.cumsum((line * 9).long(), 1) + 1", LINE),
+    "product of small integers": ("torch.cumprod((image.round().int() * 3 + 1), 2)", IMAGE),
+    "positions of what is positive": ("torch.cumsum(line > 0, 2) - 1", LINE),
     "masked sum": ("torch.cumsum(line * (line[:, :1] * 2.0), 1)", LINE),
 }  # fmt: skip
 

@@ -35,6 +35,8 @@ MOST_KERNELS = 240
 
 #: ms; of each small value that a kernel computes again for every element. It orders plans that are equal otherwise.
 AGAIN_MS = 1e-6
+#: ms; of a step of recurrent layers on a GPU, in a kernel of ours (assumed) and in the library (6 to 10 us on an H200).
+STEP_MS, LIBRARY_STEP_MS = 0.0016, 0.006
 SMALL = 64  #: a value is small where a kernel's largest result has so many times its elements
 
 
@@ -112,7 +114,7 @@ def cpu_class(node: Node) -> LibraryClass:
 
 @dataclass(frozen=True)
 class StepTime:
-    """The predicted time of one step of a plan; ``bound`` is ``memory``, ``arithmetic``, or ``none`` for a view."""
+    """The predicted time of one step of a plan; ``bound`` is ``memory``, ``arithmetic``, ``steps``, or ``none`` for a view."""
 
     step: Kernel | Library
     cost: Cost
@@ -227,8 +229,10 @@ class Predictor:
     def _time(self, step: Kernel | Library, cost: Cost, memory_ms: float, arithmetic_ms: float) -> StepTime:
         if cost.blocks:
             memory_ms /= min(1.0, cost.blocks / self.hardware.multiprocessors)
-        bound = "arithmetic" if arithmetic_ms > memory_ms else "memory"
-        return StepTime(step, cost, max(memory_ms, arithmetic_ms) + self.kind.launch_ms, bound)
+        one_step_ms = STEP_MS if isinstance(step, Kernel) else LIBRARY_STEP_MS
+        bounds = {"memory": memory_ms, "arithmetic": arithmetic_ms, "steps": cost.steps * one_step_ms if self.kind.accelerator else 0.0}
+        bound = max(bounds, key=bounds.__getitem__)
+        return StepTime(step, cost, bounds[bound] + self.kind.launch_ms, bound)
 
     def _kernel_ms(self, cost: Cost) -> float:
         if not cost.products:

@@ -7,6 +7,10 @@ from collections.abc import Iterator, Sequence
 from kgen.codegen.c_printer import expression, fill
 from kgen.compiler.loops.access import Loop, Place
 from kgen.compiler.loops.program import Load, Map, Program, Reduce, Scan, Scatter, Store, Window
+from kgen.compiler.loops.recurrence import Recurrence
+
+#: The results of a recurrence, by their numbers.
+RESULTS = ("the hidden state at each step", "the last hidden state", "the last cell state")
 
 
 def lines(program: Program) -> Iterator[str]:
@@ -17,6 +21,8 @@ def lines(program: Program) -> Iterator[str]:
         of = program.contraction
         yield f"{of.name} = sum over {of.k} of {of.x if of.before is None else '(before)'} * {of.weight}"
         yield from (f"  {line}" for line in (lines(of.before) if of.before is not None else ()))
+    if program.recurrence is not None:
+        yield from _recurrence(program.recurrence)
     for step in (*program.loads, *program.steps):
         yield from _step(step)
     yield from map(_scatter, program.scatters)
@@ -46,6 +52,13 @@ def _step(step: Map | Load | Window | Scan | Reduce) -> Iterator[str]:
         yield f"{step.name}: {step.dtype} = {step.kind} of {step.arg} over a window of {_extents(step)}, {fill(step)} outside"
         for inner in step.body:
             yield from (f"  {line}" for line in _step(inner))
+
+
+def _recurrence(of: Recurrence) -> Iterator[str]:
+    yield f"{of.steps} steps of {of.batch} rows: {of.depth} layers, {of.directions} directions, x products in {of.products}"
+    yield from (f"  h products with {layer.weight}" + (f", x products with {layer.inner_weight}" if layer.inner_weight else "") for layer in of.layers)
+    yield from (f"  {step.name} = {step.expression.of(step.args)}" for step in of.cell.steps)
+    yield from (f"{name} = {RESULTS[kind]}" for name, kind in of.results)
 
 
 def _read(load: Load) -> str:

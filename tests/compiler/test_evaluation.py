@@ -62,6 +62,11 @@ FORWARDS = {
     "attention under a mask": ("some = (b > 0) & (torch.arange(5) > 0)[:, None]  # the first row has none\n"
                                "return F.scaled_dot_product_attention(x, y, y, attn_mask=some, enable_gqa=True)",
                                "torch.randn(2, 3, 5, 8), torch.randn(2, 1, 5, 8), torch.randn(5, 5)", ""),
+    "an LSTM as a wave": ("o, (h, c) = self.lstm(x, (y, b))\nreturn o[:, -1], h, c", "torch.randn(3, 5, 6), torch.randn(2, 3, 8), torch.randn(2, 3, 8)",
+                          "self.lstm = nn.LSTM(6, 8, 2, batch_first=True)"),
+    "a GRU in both directions": ("return self.gru(x, y)", "torch.randn(5, 3, 6), torch.randn(4, 3, 8)", "self.gru = nn.GRU(6, 8, 2, bidirectional=True)"),
+    "plain recurrent layers": ("return self.tanh(x)[0], self.relu(x)[1]", "torch.randn(5, 3, 6)",
+                               "self.tanh = nn.RNN(6, 8, bidirectional=True)\nself.relu = nn.RNN(6, 8, nonlinearity='relu', bias=False)"),
     "a spread of groups": ("y = self.linear(x)\nreturn y.unflatten(1, (6, 4)).amax(2), F.group_norm(y, 6)", "torch.randn(8, 20)", "self.linear = nn.Linear(20, 24)"),
 }  # fmt: skip
 

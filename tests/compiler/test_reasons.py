@@ -53,6 +53,18 @@ def test_reason_is_what_the_device_lacks(lacks: str, expected: str) -> None:
     assert why("return x @ self.w", init="self.w = nn.Parameter(torch.randn(12, 3))", lacks=lacks) == expected
 
 
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ("nn.LSTM(12, 8)", "plans with a kernel of it are predicted to be no faster"),
+        ("nn.LSTM(12, 8, proj_size=3)", "our kernels of recurrent layers are for float32, without projections and dropout between layers"),
+    ],
+)
+def test_reason_of_recurrent_layers(layers: str, expected: str) -> None:
+    found = graph(made(source("return self.f(x)[0]", "torch.randn(3, 4, 12)", f"self.f = {layers}")))
+    assert why_library(found, next(n for n in found.nodes if n.op == "aten.lstm.input"), own=False) == expected
+
+
 def test_operator_that_other_plans_have_a_kernel_of_is_left_by_choice() -> None:
     assert why("return x.relu()", own=True) == "plans with a kernel of it are predicted to be no faster"
 

@@ -9,6 +9,8 @@ from models import NAMES, graph, made, reference, source
 
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.graph.library_call import X, Many, aten, written
+from kgen.compiler.loops.evaluation import evaluate
+from kgen.compiler.lower.lowering import lower
 from kgen.compiler.operators.table import OPS
 from kgen.compiler.rewrites.table import REWRITES, variants
 
@@ -53,6 +55,8 @@ def run(of: OpGraph, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
     for n in of.nodes:
         if n.op == "batch_moments":
             values[n.name] = moments(n, values)
+        elif n.call is None:
+            values[n.name] = evaluate(lower(of, [n.name], [n.name]), values)[n.name].reshape(n.type.shape)
         else:
             values[n.name] = eval(written(n.call, lambda number: f"values['{n.values[number]}']", "torch.device('cpu')"), {**names, "values": values})
     return [values[r] for r in of.returns]
@@ -180,6 +184,11 @@ APPLIES = {
     "an average pool of sequences without a bias": ("return F.avg_pool1d(self.linear(x), 4, ceil_mode=True)", "self.linear = nn.Linear(12, 20, bias=False)", "torch.randn(2, 3, 12)", "eval", (), "average_into_linear", ["linear", "view", "sum"]),
     "attention is two products and a softmax": ("return F.scaled_dot_product_attention(x, x, x)", "", "torch.randn(2, 3, 5)", "eval", (), "attention_apart",
                                                 ["view", "view", "view", "permute", "bmm", "mul", "softmax", "bmm", "view"]),
+    "running sums behind a zero are those of what is behind a zero": ("return torch.cat((torch.zeros_like(x[:, :1]), x.cumsum(1)[:, :-1]), 1)", "", None, "eval", (), "shift_in_front_of_scan", ["full", "slice", "cat", "cumsum"]),
+    "running products from the end that are padded": ("y = x.flip(1).cumprod(1).flip(1)\nreturn torch.constant_pad_nd(y, (-2, 2), 1.0)", "", None, "eval", (), "shift_in_front_of_scan", ["pad", "flip", "cumprod", "flip"]),
+    "layers of one direction are a wave": ("s = x[:, :2, :5].transpose(0, 1)\nreturn self.lstm(x, (s, s + 1))[1]", "self.lstm = nn.LSTM(12, 5, 2, batch_first=True)", "torch.randn(3, 4, 12)", "eval", (), "layers_as_wave", ["slice", "slice", "permute", "add", "linear", "lstm", "lstm"]),
+    "each layer of two directions is a product and its steps": ("return self.gru(x, x[:1, :, :5].expand(4, 4, 5))", "self.gru = nn.GRU(12, 5, 2, bidirectional=True, bias=False)", "torch.randn(3, 4, 12)", "eval", (), "layers_apart",
+                                                               ["aten.slice.Tensor", "slice", "expand", "linear", "gru", "gru", "linear", "gru", "gru", "cat"]),
     "a max pool of features is the largest of parts": ("return F.max_pool1d(self.linear(x).relu().unsqueeze(1), 2)", LINEAR, IN, "eval", (), "pool_to_reduction", ["linear", "relu", "view", "view", "amax"]),
     "a linear layer of one feature is a sum": ("return self.linear(x)", "self.linear = nn.Linear(20, 1)", None, "eval", (), "product_to_sum", ["mul", "sum", "add"]),
     "a product with a vector is a sum": ("return x @ self.v", "self.v = nn.Parameter(torch.randn(20))", None, "eval", (), "product_to_sum", ["mul", "sum"]),
@@ -234,6 +243,14 @@ LEAVES_ALONE = {
     "an average pool of features that overlap": ("return F.avg_pool1d(self.linear(x), 4, stride=2)", LINEAR, "torch.randn(2, 3, 12)", "eval", (), "average_into_linear"),
     "an average pool along sequences": ("return F.avg_pool1d(self.linear(x).transpose(1, 2), 4)", LINEAR, "torch.randn(2, 12, 12)", "eval", (), "average_into_linear"),
     "an average pool of a product of inputs": ("return F.avg_pool1d(F.linear(x, self.w * x.mean()).unsqueeze(1), 5)", "self.w = nn.Parameter(torch.randn(20, 20))", None, "eval", (), "average_into_linear"),
+    "running sums that are cut in front": ("return x.cumsum(1)[:, 2:]", "", None, "eval", (), "shift_in_front_of_scan"),
+    "running sums behind a one": ("return torch.cat((torch.ones_like(x[:, :1]), x.cumsum(1)), 1)", "", None, "eval", (), "shift_in_front_of_scan"),
+    "running sums that others read": ("y = x.cumsum(1)\nreturn y[:, :9], y.relu()", "", None, "eval", (), "shift_in_front_of_scan"),
+    "one layer as a wave": ("return self.rnn(x)", "self.rnn = nn.RNN(12, 5)", "torch.randn(3, 4, 12)", "eval", (), "layers_as_wave"),
+    "layers of two directions as a wave": ("return self.rnn(x)", "self.rnn = nn.RNN(12, 5, 2, bidirectional=True)", "torch.randn(3, 4, 12)", "eval", (), "layers_as_wave"),
+    "dropout between layers": ("return self.lstm(x)[0]", "self.lstm = nn.LSTM(12, 5, 2, dropout=0.5)", "torch.randn(3, 4, 12)", "train", (), "layers_apart"),
+    "a projection": ("return self.lstm(x)[0]", "self.lstm = nn.LSTM(12, 5, proj_size=3)", "torch.randn(3, 4, 12)", "eval", (), "layers_apart"),
+    "recurrent layers of a half type": ("return self.gru(x.bfloat16())[0]", "self.gru = nn.GRU(12, 5).bfloat16()", "torch.randn(3, 4, 12)", "eval", (), "layers_apart"),
     "attention of broadcast heads": ("return F.scaled_dot_product_attention(x, x[:1], x[:1])", "", "torch.randn(2, 3, 5)", "eval", (), "attention_apart"),
     "attention with dropout": ("return F.scaled_dot_product_attention(x, x, x, dropout_p=0.5)", "", "torch.randn(2, 3, 5)", "eval", (), "attention_apart"),
     "a max pool with padding": ("return F.max_pool1d(self.linear(x), 2, padding=1)", LINEAR, "torch.randn(2, 3, 12)", "eval", (), "pool_to_reduction"),

@@ -78,8 +78,11 @@ UNSEEN = {
     "depthwise_line": ("return self.conv(x)", "self.conv = nn.Conv1d(16, 16, 4, groups=16, stride=3)", "torch.randn(2, 16, 2051)", "eval"),
     "scan": ("return torch.cumsum(x * x, 1) * x", "", "torch.randn(64, 8192)", "eval"),
     "scan_back": ("return torch.cumprod(x.flip(1), 1).flip(1)", "", "torch.randn(64, 999)", "eval"),
+    "scan_behind_a_zero": ("return torch.cat((torch.zeros_like(x[:, :1]), x), 1).cumsum(1)", "", "torch.randn(64, 8192)", "eval"),
     "scan_in_parts": ("return torch.cumsum(x, 1)", "", "torch.randn(4, 1000000)", "eval"),
     "scan_side_by_side": ("return torch.cumsum(x, 1)", "", "torch.randn(4, 100, 33)", "eval"),
+    "recurrent_wave": ("return self.lstm(x)[0]", "self.lstm = nn.LSTM(128, 256, 6, batch_first=True)", "torch.randn(10, 512, 128)", "eval"),
+    "recurrent_directions": ("return self.gru(x)[0]", "self.gru = nn.GRU(128, 200, bidirectional=True, bias=False)", "torch.randn(512, 10, 128)", "eval"),
     "convolution_tf32": ("return torch.relu(self.conv(x)) * self.s + x", "self.conv = nn.Conv2d(64, 64, 3, padding=1)\nself.s = nn.Parameter(torch.randn(64, 1, 1))", "torch.randn(4, 64, 30, 30)", "eval"),
     "convolution_of_three_channels": ("return torch.tanh(self.conv(x))", "self.conv = nn.Conv3d(3, 24, 3, stride=2, bias=False)", "torch.randn(4, 3, 9, 17, 17)", "eval"),
     "transposed_convolution_tf32": ("return self.conv(x) + 1", "self.conv = nn.ConvTranspose1d(64, 96, 3, stride=2, groups=2)", "torch.randn(4, 64, 170)", "eval"),
@@ -262,7 +265,7 @@ def texts(arch: str, exhaustive: bool) -> tuple[Text, ...]:
         body, _ = kernel_text(variant.task, variant.params)
         if body not in found:
             name, own_name = f"kernel_{len(found)}", variant.task.kernel.name
-            own = rf"\b{own_name}(?=_kernel\b|_merge_kernel\b|_begin_\d+\b|_finish\b|_contraction\b|_convolution\b|_pack_weight\b|_weight\b|_split_weight\b|_split\b|\()"
+            own = rf"\b{own_name}(?=_kernel\b|_merge_kernel\b|_begin_\d+\b|_finish\b|_contraction\b|_convolution\b|_pack_weight\b|_weight\b|_split_weight\b|_split\b|_layers?\b|\()"
             origin = f"{variant.case}: {own_name} {variant.params}"
             found[body] = Text(re.sub(own, name, body), name, origin, variant.plainest, "wgmma" in body)
     return tuple(found.values())

@@ -25,6 +25,7 @@ from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 
 
+_RECURRENT = r"linear\(library\) \+ recurrence\[lstm, lstm\] \+ pointwise"
 _W = "self.w = nn.Parameter(torch.randn(24, 1, 1))"
 _LONG = "torch.randn(3, 40000)"
 
@@ -150,6 +151,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "products whose parts leave the range of float32": (
         ("return torch.cumprod(x, 1)", "", "torch.tensor([1e-30, 1e25, 1e25, 1e-20]).repeat(5, 4000)", "x"), "scan", [
             {"row_per": "block", "splits": 8}, {"row_per": "warp", "splits": 1}]),
+    "running sums of rows that begin anywhere": (
+        ("return torch.cumsum(x.flip(1), 1).flip(1)", "", "torch.randn(5, 1901)", "x"), "scan", [
+            {"row_per": "block", "own": 4, "block": 128, "items": 1}, {"row_per": "warp", "own": 4, "items": 2}]),
     "sums of rows that begin anywhere": (("return x.sum(1)", "", "torch.randn(140, 33, 61)", "x"), "inner_reduction", [
         {"row_per": "line", "rows": 2}]),
     "a softmax of rows that begin anywhere": (("return torch.softmax(x, 1)", "", "torch.randn(140, 33, 61)", "x"), "inner_reduction", [
@@ -176,6 +180,12 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "extremes and products at places": (
         ("a = (x[:, 0].abs() * 3).long() % 6\nb = self.z.index_reduce(0, a, x, 'amin')\nreturn torch.cat([self.z.index_reduce(0, a, x, 'amax'), b, self.z.index_reduce(0, a, x, 'prod')])",
          "self.register_buffer('z', torch.randn(6, 36))", "torch.randn(70, 36)", "x"), r"scattering\[[^]]*\] \+ pointwise", [{"vec": 4}]),
+    "a wave of recurrent layers": (
+        ("return torch.cat([*self.lstm(x, (y, y))[1]], 2)", "self.lstm = nn.LSTM(6, 36, 3)", "torch.randn(4, 5, 6), torch.randn(3, 5, 36)", "x, y"), _RECURRENT, [
+            {"units": 12, "slice": 5}, {"units": 36, "slice": 2, "together": 1}]),
+    "a recurrent layer in both directions": (
+        ("return self.gru(x)[0]", "self.gru = nn.GRU(6, 132, bidirectional=True, batch_first=True, bias=False)", "torch.randn(7, 3, 6)", "x"), r"linear\(library\) \+ recurrence", [
+            {"slice": 7}, {"slice": 4}]),
     "sums along the rows that they are of": (("y = x.sum(1, keepdim=True)\nreturn torch.cat([x - y, y.expand(70, 36) * 2.0], 1)", "", "torch.randn(70, 36)", "x"),
                                              r"inner_reduction\[sum, sub, mul\] \+ pointwise", [{"row_per": "warp"}]),
 }  # fmt: skip
@@ -185,6 +195,7 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
 _MULTIPROCESSORS = {
     "tiles of x for two blocks": 66, "long sums of few": 20, "a tile to a warpgroup": 10, "three warpgroups in turns": 10,
     "three warpgroups in turns, with a batch of matrices": 10, "bfloat16, two blocks of a multiprocessor": 10, "bfloat16, tiles of rows for two blocks": 66,
+    "a wave of recurrent layers": 9, "a recurrent layer in both directions": 10,
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from kgen.compiler.operators.table import BY_TARGET
 if TYPE_CHECKING:
     import torch
 
+MOST_BOUNDARIES = 64  # of buckets; more are searched by halves, as the library does
 MOST_COUNTED = 1 << 24  # elements; a float32 counts no further
 
 
@@ -193,6 +194,16 @@ def _vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool =
     if ord == 0:
         return (x != 0).to(x.dtype).sum(dims, keepdim)
     return x.abs().sum(dims, keepdim) if ord == 1 else (x.abs() ** ord).sum(dims, keepdim) ** (1.0 / ord)
+
+
+def _bucketize(x: torch.Tensor, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
+    """The number of boundaries before each value, of few; NaN is behind all of them."""
+    import torch
+
+    if boundaries.numel() > MOST_BOUNDARIES or x.dtype != boundaries.dtype or not x.is_floating_point():
+        return NotImplemented
+    behind = (boundaries > x.unsqueeze(-1)) if right else (boundaries >= x.unsqueeze(-1))
+    return torch.where(behind, 0.0, 1.0).sum([-1]).to(torch.int32 if out_int32 else torch.int64)
 
 
 def _split(x: torch.Tensor, size: int, dim: int = 0) -> Any:
@@ -448,6 +459,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.sum.default": _sum,
     "aten.sum.dim_IntList": _sum,
     "aten.linalg_vector_norm.default": _vector_norm,
+    "aten.bucketize.Tensor": _bucketize,
     "aten.instance_norm.default": _instance_norm,
     "aten.cdist.default": _cdist,
     "aten.one_hot.default": _one_hot,

@@ -10,7 +10,7 @@ from kgen.compiler.graph.dtypes import is_float
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.graph.library_call import keywords
 from kgen.compiler.loops.passes import passes_of
-from kgen.compiler.operators.facts import flops, is_view
+from kgen.compiler.operators.facts import flops, is_view, recurrent_steps
 from kgen.compiler.operators.library import CHANNELS_LAST, LIBRARY
 from kgen.compiler.operators.table import OPS
 
@@ -21,13 +21,15 @@ class Cost:
 
     ``nbytes`` are moved through memory, ``flops`` are operations of contractions as they are written. ``products`` is
     the number of tensor-core products that stand for one contraction of a kernel; 0 where PyTorch computes it.
-    ``blocks`` bounds the blocks that work side by side, ``None`` where there are as many as a device takes.
+    ``blocks`` bounds the blocks that work side by side, ``None`` where there are as many as a device takes. ``steps`` of
+    recurrent layers are taken one after the other.
     """
 
     nbytes: int
     flops: int = 0
     products: int = 0
     blocks: int | None = None
+    steps: int = 0
 
 
 def is_counter(node: Node) -> bool:
@@ -53,7 +55,7 @@ def library_cost(graph: OpGraph, node: Node) -> Cost:
     blocks = None
     if op is not None and op.block_a_row:
         blocks = math.prod(size for d, size in enumerate(node.type.shape) if d not in node["dims"])
-    return Cost(read + written, flops(graph, node), blocks=blocks)
+    return Cost(read + written, flops(graph, node), blocks=blocks, steps=recurrent_steps(graph, node))
 
 
 def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int, shares: int = 1) -> Cost:
@@ -64,6 +66,9 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int,
     """
     program = plan.program(kernel)
     nbytes = plan.bytes_moved(kernel)
+    if program.recurrence:
+        node = plan.graph.node(kernel.nodes[0])
+        return Cost(nbytes, flops(plan.graph, node), steps=recurrent_steps(plan.graph, node))
     operations = sum(flops(plan.graph, plan.graph.node(name)) for name in kernel.nodes)
     if program.contraction:
         staged = plan.graph.type(program.contraction.x).nbytes if program.contraction.window else 0  # written and read in half

@@ -461,8 +461,11 @@ class _Cutter:
     def _half_fused(self, pieces: Sequence[tuple[Node, ...]]) -> bool:
         """Whether a contraction leaves a pointwise operator that it could take to another kernel, and cannot win so.
 
-        That is so where it took others already, or where the other kernel is pointwise as a whole.
+        That is so where it took others already, or where the other kernel is pointwise as a whole. Two kernels with results of one
+        recurrence cannot win, either.
         """
+        if any(_of_one_recurrence(piece[-1], following[0]) for piece, following in zip(pieces, pieces[1:])):
+            return True
         return any(
             _is_contraction(piece[0])
             and _is_pointwise(following[0])
@@ -648,7 +651,8 @@ def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> lis
         follows = [n for n in ready if out and out[-1].name in read[n.name]]
         effects = [n for n in ready if n.effect and n.name in fusable]
         alike = [n for n in ready if out and _reduce_alike(n, out[-1])]
-        node = (libraries or effects or alike or follows or ready)[0]
+        together = [n for n in alike if _of_one_recurrence(n, out[-1])]
+        node = (together or libraries or effects or alike or follows or ready)[0]
         at_hand.remove(places[node.name])
         for name in waiting.get(node.name, ()):
             missing[name].discard(node.name)
@@ -659,10 +663,20 @@ def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> lis
 
 
 def _reduce_alike(a: Node, b: Node) -> bool:
-    """Whether both nodes reduce one value along the same dimensions, or scatter at the same places: one loop finds both results."""
+    """Whether one loop finds both results.
+
+    They are reductions of one value along the same dimensions, scatters at the same places, or results of one recurrence.
+    """
+    if _of_one_recurrence(a, b):
+        return True
     if {_kind(a), _kind(b)} == {Kind.SCATTER}:
         return not set(a.values[1:]).isdisjoint(b.values[1:])
     return {_kind(a), _kind(b)} == {Kind.REDUCTION} and of_few(a) == of_few(b) and a.inputs[0] == b.inputs[0] and a["dims"] == b["dims"]
+
+
+def _of_one_recurrence(a: Node, b: Node) -> bool:
+    """Whether both nodes are results of the same layers."""
+    return _kind(a) is Kind.RECURRENCE and (a.op, a.inputs) == (b.op, b.inputs)
 
 
 def _pieces(run: Sequence[Node], mask: Sequence[bool]) -> tuple[tuple[Node, ...], ...]:

@@ -11,6 +11,7 @@ from kgen.compiler.lower.lowering import lower
 from kgen.compiler.operators.library import CHANNELS_LAST
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import BY_TARGET, OPS
+from kgen.compiler.rewrites.recurrence import CALLS as RECURRENT_CALLS, layers_of
 
 #: Why no kernel takes a call of an operator that some kernel computes, by the kind of the operator.
 _REFUSED = {
@@ -26,6 +27,9 @@ _REFUSED = {
     Kind.CONTRACTION: "it scales its terms",
     Kind.IDENTITY: "it copies or drops elements, or changes the shape",
 }
+
+_NO_FASTER = "plans with a kernel of it are predicted to be no faster"
+
 
 def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> str:
     """Why the node is left to the library.
@@ -46,7 +50,7 @@ def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> st
     if op.kind is Kind.BATCH_NORM:
         return "it takes moments over other dimensions than the batch"
     if own:
-        return "plans with a kernel of it are predicted to be no faster"
+        return _NO_FASTER
     try:
         lower(graph, (node.name,), (node.name,))
     except NotFusable as error:
@@ -58,6 +62,8 @@ def _refused(graph: OpGraph, node: Node) -> str:
     """Of an operator that has no entry in the table of operators, or whose entries refuse the call."""
     if node.op.endswith(CHANNELS_LAST):
         return "the library reads its images with channels last, which our kernels of it do not"
+    if node.op in RECURRENT_CALLS:
+        return _NO_FASTER if layers_of(graph, node) else "our kernels of recurrent layers are for float32, without projections and dropout between layers"
     known = BY_TARGET.get(node.op)
     if known is None:
         return f"no kernel of ours computes {node.op.removesuffix('.default')}"

@@ -96,3 +96,4 @@ def fused_attention(graph: OpGraph, node: Node) -> int:
 #: The usual ones: a product by its first operand or its second, and convolutions.
 PRODUCT, PRODUCT_OF_SECOND = (Contraction(MATMUL, product(left)) for left in (0, 1))
 CONVOLVED, TRANSPOSED = Contraction(CONVOLUTION, convolution), Contraction(CONVOLUTION, transposed_convolution)
+RECURRENT = Contraction(CONVOLUTION, recurrent)

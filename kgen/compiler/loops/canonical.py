@@ -106,5 +106,6 @@ class _Renaming:
         loads, steps = tuple(map(self.step, of.loads)), tuple(map(self.step, of.steps))
         stores, scatters = tuple(map(self.store, of.stores)), tuple(map(self.scatter, of.scatters))
         moments = self.value(of.moments_of) if of.moments_of else None
+        recurrence = of.recurrence.renamed(self.tensor) if of.recurrence else None
         return replace(of, row_loops=row_loops, col_loops=col_loops, loads=loads, steps=steps, stores=stores, scatters=scatters,
-                       moments_of=moments, contraction=contraction)  # fmt: skip
+                       moments_of=moments, contraction=contraction, recurrence=recurrence)  # fmt: skip

@@ -20,6 +20,7 @@ from kgen.compiler.loops.expr import Arg, Binary, Call, Cast, Columns, Const, Ex
 from kgen.compiler.loops.functions import FUNCTIONS
 from kgen.compiler.loops.indices import COLUMNS, FloorDiv, Modulo
 from kgen.compiler.loops.program import ELEMENT, Contraction, Load, Map, Program, Reduce, Scan, Scatter, Store, Window
+from kgen.compiler.loops.recurrence import Recurrence
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -175,6 +176,8 @@ class _Evaluation:
         import torch
 
         program = self.program
+        if program.recurrence is not None:
+            return self._recurred(program.recurrence)
         if program.contraction is not None:
             self.values[program.contraction.name] = self._sums(program.contraction)
         for step in (*program.loads, *program.steps):
@@ -299,6 +302,52 @@ class _Evaluation:
             return value.amax(dims, keepdim=True)
         total = value.sum(dims, keepdim=True)
         return total / self._whole(self._shaped(counted), dims).double().sum(dims, keepdim=True) if step.kind == "mean" else total
+
+    # Recurrent layers
+
+    def _recurred(self, of: Recurrence) -> dict[str, Tensor]:
+        """The results of all steps, flat."""
+        import torch
+
+        given = {name: self.tensors[name].double() for name in of.reads}
+        width = of.directions * of.rows
+        products = given[of.products].reshape(-1, width)
+        whole = len(products)
+        steps, batch = (n if isinstance(n, int) else whole // m for n, m in ((of.steps, of.batch), (of.batch, of.steps)))
+        products = products.reshape(batch, steps, width).transpose(0, 1) if of.batch_first else products.reshape(steps, batch, width)
+        last: list[list[Tensor]] = []
+        for depth in range(of.depth):
+            outputs = []
+            for direction in range(of.directions):
+                number = depth * of.directions + direction
+                layer = of.layers[number]
+                x = products[..., direction * of.rows : (direction + 1) * of.rows]
+                if layer.inner_weight:
+                    x = output @ given[layer.inner_weight].reshape(of.rows, -1).mT + (given[layer.inner_bias] if layer.inner_bias else 0.0)
+                begin = [given[s].reshape(-1, batch, of.hidden)[of.first + number] for s in of.states] or [x.new_zeros(batch, of.hidden)] * len(of.cell.states)
+                found, states = self._stepped(of, x.flip(0) if direction else x, given[layer.weight], given.get(layer.bias), begin)
+                outputs.append(found.flip(0) if direction else found)
+                last.append(states)
+            output = torch.cat(outputs, -1)
+        results = [output.transpose(0, 1) if of.batch_first else output, *(torch.stack(states) for states in zip(*last))]
+        return {name: results[kind].reshape(-1) for name, kind in of.results}
+
+    @staticmethod
+    def _stepped(of: Recurrence, x: Tensor, weight: Tensor, bias: Tensor | None, begin: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """The hidden state after each step of one layer, and the last states."""
+        import torch
+
+        states, found = begin, []
+        for products in x:
+            values = dict(zip(of.cell.states, states))
+            values |= {f"x{gate}": part for gate, part in enumerate(products.chunk(of.cell.gates, -1))}
+            sums = states[0] @ weight.reshape(of.rows, of.hidden).mT + (0.0 if bias is None else bias)
+            values |= {f"h{gate}": part for gate, part in enumerate(sums.chunk(of.cell.gates, -1))}
+            for step in of.cell.steps:
+                values[step.name] = value_of(step.expression, [values[arg] for arg in step.args])
+            states = [values[f"next_{state}"] for state in of.cell.states]
+            found.append(states[0])
+        return torch.stack(found), states
 
     # Contractions
 

@@ -26,6 +26,7 @@ from kgen.compiler.graph.dtypes import is_float, is_narrow
 from kgen.compiler.loops.access import Loop, Place
 from kgen.compiler.loops.expr import Expr
 from kgen.compiler.loops.indices import Size
+from kgen.compiler.loops.recurrence import Recurrence
 
 
 ELEMENT, ROW = "element", "row"
@@ -265,6 +266,7 @@ class Program:
     contraction: Contraction | None = None
     scatters: tuple[Scatter, ...] = ()  #: a program has these, or stores
     span: int = 0  #: neighbouring columns of a contraction that reductions take together; row values are then theirs
+    recurrence: Recurrence | None = None  #: a program with one has nothing else; its rows are the batch, or the steps where these follow it
 
     @property
     def reductions(self) -> tuple[Reduce, ...]:
@@ -285,8 +287,9 @@ class Program:
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
-        """The tensors that are read, with those of the contraction."""
-        return (*self.tensors, *(self.contraction.reads if self.contraction else ()))
+        """The tensors that are read, with those of the contraction or the recurrence."""
+        others = (of.reads for of in (self.contraction, self.recurrence) if of)
+        return (*self.tensors, *(name for reads in others for name in reads))
 
     @cached_property
     def reads(self) -> tuple[Load, ...]:

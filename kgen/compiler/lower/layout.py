@@ -91,7 +91,7 @@ class Layout:
         if step.kind == "map":
             return Map(name, step.expr, step.args, level, step.dtype)
         if step.kind == "running":
-            return Scan(name, step.text, step.args, step.reverse, level)
+            return Scan(name, step.text, step.args, step.reverse, level, step.dtype)
         inner = {at: inside for at, inside in self.needed.items() if inside.varies & self._inner}
         body = tuple(self._value(at, inside) for at, inside in inner.items() if inside.kind in ("load", "map"))
         outside = dict.fromkeys(a for inside in inner.values() if inside.kind == "map" for a in inside.args if a not in inner)

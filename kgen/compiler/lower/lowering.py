@@ -18,6 +18,7 @@ from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.builder import ProgramBuilder, Step
 from kgen.compiler.lower.concatenation import MOST_DROPPED, dropped
 from kgen.compiler.lower.layout import Layout, Output
+from kgen.compiler.lower.recurrence import recurrence_of
 from kgen.compiler.operators.op import Index, Kind
 from kgen.compiler.operators.reductions import MOST_FEW, of_few
 from kgen.compiler.operators.scatters import looped
@@ -36,6 +37,8 @@ def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_p
     """
     if len(names) > MOST_NODES:
         raise NotFusable(f"it has more than {MOST_NODES} operators")
+    if any(OPS[graph.node(n).op].kind is Kind.RECURRENCE for n in names):
+        return recurrence_of(graph, names, outputs)
     splits: dict[str, tuple[int, ...]] = {}
     same: dict[str, sympy.Expr] = {}
     parts: _Parts | None = None

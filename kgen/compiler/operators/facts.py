@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kgen.compiler.graph.contractions import CONVOLVED, TRANSPOSED, Contraction
+from kgen.compiler.graph.contractions import CONVOLVED, RECURRENT, TRANSPOSED, Contraction
 from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.compiler.graph.library_call import Applied
 from kgen.compiler.operators.library import CHANNELS_LAST, LIBRARY
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
@@ -19,6 +20,21 @@ def flops(graph: OpGraph, node: Node) -> int:
     """Operations of a node: those of its contraction, 0 for any other operator, and where sizes depend on values."""
     found = sums_of(node)
     return found.flops(graph, node) if found and all(map(graph.known_type, node.values)) else 0
+
+
+def recurrent_steps(graph: OpGraph, node: Node) -> int:
+    """Steps that recurrent layers take one after the other; 0 of another operator, and of a single cell.
+
+    The library takes those of one layer after those of another. In a wave, a layer is one step behind the layer below.
+    """
+    if sums_of(node) is not RECURRENT:
+        return 0
+    if node.op in OPS:
+        return graph.type(node.values[0]).shape[1 if node["batch_first"] else 0] + node["layers"] - 1
+    args = node.call.args if isinstance(node.call, Applied) else ()
+    if len(args) != 9:
+        return 0
+    return graph.type(node.values[0]).shape[1 if args[8] else 0] * args[4] * (2 if args[7] else 1)
 
 
 def is_convolution(node: Node) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kgen.compiler.graph import contractions
 from kgen.compiler.graph.complex_numbers import TO_COMPLEX, TO_PAIRS
-from kgen.compiler.graph.contractions import CONVOLUTION, CONVOLVED, MATMUL, PRODUCT, PRODUCT_OF_SECOND, TRANSPOSED, Contraction
+from kgen.compiler.graph.contractions import CONVOLVED, MATMUL, PRODUCT, PRODUCT_OF_SECOND, RECURRENT, TRANSPOSED, Contraction
 from kgen.compiler.graph.convolutions import TARGETS
 
 #: How the names of convolutions end whose images have their channels side by side. The call may move its first operand so.
@@ -62,7 +62,7 @@ LIBRARY = {
         *(LibraryOperator(f"conv{rank}d{CHANNELS_LAST}", sums=CONVOLVED) for rank in (2, 3)),
         *(LibraryOperator(f"conv_transpose{rank}d{CHANNELS_LAST}", sums=TRANSPOSED) for rank in (2, 3)),
         *(
-            LibraryOperator(f"aten.{name}", sums=Contraction(CONVOLUTION, contractions.recurrent))
+            LibraryOperator(f"aten.{name}", sums=RECURRENT)
             for name in (
                 "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input",
                 "lstm_cell.default", "gru_cell.default", "rnn_tanh_cell.default", "rnn_relu_cell.default",
@@ -90,10 +90,11 @@ def _left(family: str, operators: str, reason: str) -> Left:
 
 #: Operators that stay calls of the library. The page on the compiler shows this table.
 LEFT = (
-    _left("recurrent layers", "lstm gru rnn_tanh rnn_relu", "cuDNN's and MKL's kernels"),
+    _left("some recurrent layers", "lstm gru rnn_tanh rnn_relu", "of half types, with projections, of packed sequences, of more weights than registers hold"),
     _left("Fourier transforms", "fft_fft fft_ifft fft_rfft fft_irfft fft_fft2 stft istft", "cuFFT's and MKL's kernels"),
     _left("sorting", "sort argsort topk kthvalue median mode unique_consecutive", "the order of elements is no loop over them, and the library orders equal ones"),
-    _left("searching", "searchsorted bucketize histc bincount", "loops whose lengths depend on values"),
+    _left("searching", "searchsorted histc bincount", "loops whose lengths depend on values"),
+    _left("many buckets", "bucketize", "up to 64 boundaries are compared, more are searched"),
     _left("sizes that depend on values", "nonzero masked_select repeat_interleave masked_scatter", "no kernel knows the size of its result"),
     _left("random numbers", "rand_like randn_like bernoulli multinomial dropout", "the library's generator"),
     _left("linear algebra", "linalg_inv linalg_qr linalg_svd linalg_eigh linalg_cholesky_ex linalg_solve_ex linalg_det", "LAPACK's and cuSOLVER's kernels"),

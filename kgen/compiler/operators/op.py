@@ -33,6 +33,7 @@ class Kind(StrEnum):
     WINDOW = auto()  #: values of neighbours of each element; ``lower`` asks a program's builder for it at an index
     SCATTER = auto()  #: takes elements into those of another tensor at places that are values; a kernel ends with it
     SCAN = auto()  #: running values along a dimension; lowered like a window
+    RECURRENCE = auto()  #: one result of recurrent layers; a kernel computes nothing else
     CONTRACTION = auto()  #: a matrix product or a convolution, with a bias; rewrites fold scales into its weights
     BATCH_NORM = auto()  #: a rewrite takes it apart before it can be fused
     IDENTITY = auto()  #: returns its first operand; a rewrite drops it
@@ -40,7 +41,7 @@ class Kind(StrEnum):
 
 #: Kinds that :func:`kgen.compiler.lower.lowering.lower` takes.
 LOWERED = frozenset({Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.REDUCTION, Kind.VIEW, Kind.WINDOW, Kind.SCAN, Kind.MOMENTS, Kind.SCATTER,
-                     Kind.CONTRACTION})  # fmt: skip
+                     Kind.RECURRENCE, Kind.CONTRACTION})  # fmt: skip
 
 
 @dataclass(frozen=True)

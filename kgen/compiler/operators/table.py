@@ -10,13 +10,14 @@ from functools import partial
 from typing import Any, Mapping
 
 from kgen.compiler.graph import convolutions
-from kgen.compiler.graph.contractions import CONVOLVED, PRODUCT, TRANSPOSED
+from kgen.compiler.graph.contractions import CONVOLVED, PRODUCT, RECURRENT, TRANSPOSED
 from kgen.compiler.graph.dtypes import DTYPES, is_float
 from kgen.compiler.graph.graph import Node, Operand, Ref, refs
 from kgen.compiler.graph.library_call import DEVICE, LibraryCall, Literal, Value, functional, with_operands
 from kgen.compiler.operators import gathers, sampling, scans, scatters, views, windows
 from kgen.compiler.operators.op import Captured, Kind, Op, entry
 from kgen.compiler.operators.pointwise import MORE_POINTWISE, POINTWISE
+from kgen.compiler.operators.recurrences import CELLS
 from kgen.compiler.operators.reductions import REDUCTIONS, keeps_dtype, no_dtype
 
 def _permuted(call: Captured) -> dict[str, Any] | None:
@@ -201,8 +202,11 @@ OTHERS = (
     entry(Kind.MOMENTS, "batch_moments", "", label="moments", aten="var_mean.correction"),
 )  # fmt: skip
 
+#: Of rewrites: one of each call's results.
+RECURRENCES = tuple(entry(Kind.RECURRENCE, name, "", aten=f"{name}.input", sums=RECURRENT) for name in CELLS)
+
 #: Every operator that kgen knows, by name.
-OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE, *REDUCTIONS, *VIEWS, *INDEXED, *WINDOWS, *SCANS, *SCATTERS, *OTHERS)}
+OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE, *REDUCTIONS, *VIEWS, *INDEXED, *WINDOWS, *SCANS, *SCATTERS, *OTHERS, *RECURRENCES)}
 
 
 
@@ -244,6 +248,8 @@ def _takes_dtypes(op: Op, call: Captured) -> bool:
         return op.kind is not Kind.POINTWISE or result or op.integers is not None
     if op.whole:
         return all(t.dtype in ("int32", "int64") for t in types)
+    if op.kind is Kind.SCAN and types[0].dtype == "int64":
+        return not any(operands)
     return all(operands) and (types[0].dtype == "int64" if op.places else result)
 
 

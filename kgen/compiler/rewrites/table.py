@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import OpGraph
-from kgen.compiler.rewrites import affine, attention, cleanup, convolution, few, linear, norms, prepared, scatters, views
+from kgen.compiler.rewrites import affine, attention, cleanup, convolution, few, linear, norms, prepared, recurrence, scans, scatters, views
 from kgen.compiler.rewrites.rewrite import Place, Rewrite, Stage, pipelines
 
 #: Every rewrite by its name, in order. Behind :func:`cleanup.decompose`, which every graph has a variant of.
@@ -28,6 +28,7 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(views.rows_in_order, Stage.ALWAYS, shown=False),
         Rewrite(views.views_in_one, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.stack_to_maps, Stage.ALWAYS, shown=False),
+        Rewrite(scans.shift_in_front_of_scan, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.softplus_to_mish, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.quotient_to_remainder, Stage.ALWAYS, shown=False),
         Rewrite(prepared.prepare_weights, Stage.FOLD, level=1),
@@ -47,6 +48,8 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(linear.diagonal_to_scale, Stage.OPTION, group="small products", float32_only=True),
         Rewrite(linear.pool_to_reduction, Stage.OPTION),
         Rewrite(attention.attention_apart, Stage.OPTION, float32_only=True),
+        Rewrite(recurrence.layers_as_wave, Stage.OPTION, place=Place.IN_FRONT),
+        Rewrite(recurrence.layers_apart, Stage.OPTION, place=Place.IN_FRONT),
         Rewrite(norms.split_norms, Stage.OPTION, shown=False),
         Rewrite(linear.tiny_product_to_sums, Stage.OPTION, group="few"),
         Rewrite(few.reduce_few_by_threads, Stage.OPTION, group="few"),

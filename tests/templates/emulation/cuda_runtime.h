@@ -416,6 +416,12 @@ void griddepcontrol_wait();
 void poll();  // lets other threads run
 
 template <typename T> void ld_acquire_gpu_global_u32(T& value, const T* from) { poll(), value = *from; }
+static inline void ld_relaxed_gpu_global_v4_f32(float& x, float& y, float& z, float& w, const float* from) {
+    poll();
+    const uint4 bits = *reinterpret_cast<const uint4*>(from);
+    std::memcpy(&x, &bits.x, 4), std::memcpy(&y, &bits.y, 4), std::memcpy(&z, &bits.z, 4), std::memcpy(&w, &bits.w, 4);
+}
+static inline void st_relaxed_gpu_global_u32(void* to, uint32_t bits) { std::memcpy(to, &bits, 4), emulation::changed(); }
 static inline void st_global_v2_b32(void* to, uint32_t x, uint32_t y) { *static_cast<uint2*>(to) = {x, y}; }
 static inline void st_global_v4_b32(void* to, uint32_t x, uint32_t y, uint32_t z, uint32_t w) { *static_cast<uint4*>(to) = {x, y, z, w}; }
 static inline void min_NaN_f32(float& to, float a, float b) { to = a != a ? a : b != b ? b : fminf(a, b); }

@@ -11,6 +11,7 @@ from kgen.codegen.c_printer import load_statement, statement, store_statement
 from kgen.codegen.scanning import ScanParts
 from kgen.codegen.space import Axis, Space
 from kgen.codegen.template import Rendering, Task, Template, parameter
+from kgen.compiler.graph.dtypes import value_type
 from kgen.compiler.loops.access import digits
 from kgen.compiler.loops.program import Load, Map, Program, Store
 from kgen.templates.cpu import common
@@ -50,12 +51,13 @@ def render(schedule: Scan) -> Rendering:
     def spelled(of: T) -> T:
         return replace(of, access=replace(of.access, spelled=tuple(named.items())))
 
+    value = value_type(parts.scan.dtype)
     carry = f"carry[line{' - begin' if lines else ''}]"
     before = [*parts.plan.row_loads, *parts.plan.row_maps, *parts.loads, *parts.maps]
     body = [
         *map(step, before),
         f"{carry} = {parts.combined(carry, parts.scan.args[0])};",
-        f"const float {parts.scan.name} = static_cast<float>({carry});",
+        f"const {value} {parts.scan.name} = static_cast<{value}>({carry});" if value == "float" else f"const {value} {parts.scan.name} = {carry};",
         *(step(x) for x in (*parts.later_loads, *parts.later_maps) if x not in before),
         *(store_statement(spelled(s), written(s, args)) for s in program.stores),
     ]
@@ -64,7 +66,8 @@ def render(schedule: Scan) -> Rendering:
         "lines": lines,
         "tile": schedule.tile,
         "inner": inner.extent if inner and isinstance(inner.extent, int) else "rows",
-        "start": f"{parts.start}.0",
+        "start": f"{parts.start}.0" if value == "float" else parts.start,
+        "running": "double" if value == "float" else value,
         "col": f"{cols - 1} - at" if parts.scan.reverse else "at",
         "body": body,
     }

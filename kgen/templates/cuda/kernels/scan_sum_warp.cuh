@@ -1,8 +1,9 @@
 // The running sum over the lanes of a warp, up to this one.
-__device__ __forceinline__ float scan_sum_warp(float value, const int lane) {
+template <typename T>
+__device__ __forceinline__ T scan_sum_warp(T value, const int lane) {
     #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
-        const float other = __shfl_up_sync(~0u, value, distance);
+        const T other = __shfl_up_sync(~0u, value, distance);
         if (lane >= distance) value = other + value;
     }
     return value;

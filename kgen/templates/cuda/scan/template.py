@@ -10,7 +10,8 @@ from kgen.codegen.c_printer import block, row_statements, statement
 from kgen.codegen.scanning import ScanParts
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
-from kgen.compiler.loops.program import Program
+from kgen.compiler.graph.dtypes import value_type
+from kgen.compiler.loops.program import ELEMENT, Program
 from kgen.templates.cuda import common
 
 #: The C types of running values. A product of many values leaves float's range and comes back, where no infinity does.
@@ -24,6 +25,7 @@ class Scan(common.Launched):
     vec: int = parameter("elements in one load or store")
     items: int = parameter("vectors that a thread handles")
     splits: int = parameter("parts that a row is split into, for more blocks")
+    own: int = parameter("neighbouring columns that a thread gets through shared memory, where no vectors can be read", 1)
 
     @property
     def lines(self) -> bool:
@@ -33,7 +35,7 @@ class Scan(common.Launched):
     @property
     def tile(self) -> int:
         """Columns that the threads of a row take at a time."""
-        return {"block": self.block, "warp": 32, "line": 1}[self.row_per] * self.vec * self.items
+        return {"block": self.block, "warp": 32, "line": 1}[self.row_per] * self.vec * self.own * self.items
 
 
 def takes(program: Program) -> bool:
@@ -51,6 +53,7 @@ def space(task: Task) -> Space:
         common.vector_axis(program),
         Axis("items", (4, 2, 1, 8)),
         Axis("splits", (32, 128, 8, 1) if few and not program.strided else (1,)),
+        *([Axis("own", (4, 1))] if _lies_between_vectors(program) else []),
         *common.launch_axis(task),
     )
     constraints = (
@@ -61,36 +64,49 @@ def space(task: Task) -> Space:
         Constraint("side_by_side", ("row_per",),
             "neighbouring threads would read columns that lie apart: a warp or a block takes long contiguous rows",
             lambda s: not s.lines or program.strided or cols <= 32),
-        Constraint("idle_threads", ("row_per", "block", "vec", "items"),
+        Constraint("own_of_warps", ("row_per", "vec", "own"),
+            "shared memory puts single elements in order for the threads of a warp",
+            lambda s: s.own == 1 or (s.vec == 1 and not s.lines)),
+        Constraint("idle_threads", ("row_per", "block", "vec", "own", "items"),
             f"half of the threads or more would have no column of {cols}",
             lambda s: s.lines or s.tile < 2 * cols or s.tile == 32),
-        Constraint("parts_of_tiles", ("row_per", "block", "vec", "items", "splits", "launch"),
+        Constraint("parts_of_tiles", ("row_per", "block", "vec", "own", "items", "splits", "launch"),
             "the parts of a row, one for each block, have a tile or more; their first launch is no early one",
             lambda s: s.splits == 1 or (s.row_per == "block" and s.splits * s.tile <= cols and not s.early)),
         Constraint("too_many_blocks", ("block", "splits"), "more blocks than the chip can run in four rounds",
             lambda s: s.splits == 1 or program.rows * s.splits * s.block <= 4 * 2048 * max(task.hardware.multiprocessors, 1)),
-        Constraint("registers", ("vec", "items"),
+        Constraint("registers", ("vec", "own", "items"),
             "more than 16 elements to a thread: it would spill or starve the multiprocessor",
-            lambda s: s.vec * s.items <= 16),
+            lambda s: s.vec * s.own * s.items <= 16),
     )
     return Space(partial(Scan, task), axes, constraints)
+
+
+def _lies_between_vectors(program: Program) -> bool:
+    """Whether neighbouring elements that are summed or stored are no vectors: a row has an odd length, or is shifted by one column."""
+    (scan, *_), accesses = program.scans, [x.access for x in (*program.loads, *program.stores) if x.level == ELEMENT]
+    return not program.strided and (scan.kind, scan.dtype) == ("sum", "float32") and any(a.mode(4) == "gather" for a in accesses)
 
 
 def render(schedule: Scan) -> Rendering:
     program = schedule.program
     parts = ScanParts.of(program)
     args, splits = pointers(schedule), schedule.splits
-    running = RUNNING[parts.scan.kind]
-    floats = 2 if running == "double" else 1  # that one running value takes
+    value = value_type(parts.scan.dtype)
+    running = RUNNING[parts.scan.kind] if value == "float" else value
+    floats = 1 if running == "float" else 2  # that one running value takes
     workspace = [Argument("workspace", "workspace", size=f"rows * {splits * floats}")] if splits > 1 else []
     part_totals = "workspace" if running == "float" else f"reinterpret_cast<{running}*>(workspace)"
-    lines, vec, items, threads = schedule.lines, schedule.vec, schedule.items, schedule.block
+    lines, items, threads = schedule.lines, schedule.items, schedule.block
+    turned, vec = schedule.own > 1, schedule.vec * schedule.own
     warps = threads // 32 if schedule.row_per == "block" else 1
-    start, reverse, cols, tile = f"{parts.start}.0{'f' if running == 'float' else ''}", parts.scan.reverse, program.cols, schedule.tile
+    start, backwards, cols, tile = {"float": f"{parts.start}.0f", "double": f"{parts.start}.0"}.get(running, parts.start), parts.scan.reverse, program.cols, schedule.tile
     name, (arg,) = parts.scan.name, parts.scan.args
-    at = "first + item" if lines else f"first + {f'warp * {tile // warps} + ' if warps > 1 else ''}(item * 32 + lane){f' * {vec}' if vec > 1 else ''}"
-    col = f"const int col = {f'{cols - vec} - ({at})' if reverse else at};"
-    inside = "" if cols % tile == 0 else "if (col >= 0)" if reverse else f"if (col < {cols})"
+    place = f"item * {32 * vec} + j * 32 + lane" if turned else f"(item * 32 + lane){f' * {vec}' if vec > 1 else ''}"
+    at = "first + item" if lines else f"first + {f'warp * {tile // warps} + ' if warps > 1 else ''}{place}"
+    col = f"const int col = {f'{cols - schedule.vec} - ({at})' if backwards else at};"
+    inside = "" if cols % tile == 0 else "if (col >= 0)" if backwards else f"if (col < {cols})"
+    reverse = backwards and not turned  # columns in shared memory are in the scan's order
 
     def each(within: list[str]) -> list[str]:
         return ["#pragma unroll", *block(f"for (int j = 0; j < {vec}; ++j)", within)] if vec > 1 else within
@@ -99,15 +115,25 @@ def render(schedule: Scan) -> Rendering:
         return block(inside, body) if inside else body
 
     element = "running[item]" if lines else f"running[item][{'j' if vec > 1 else 0}]"
-    outer, inner = common.load_statements(parts.loads, vec, sources(args))
-    inner += [*(statement(m, "cuda") for m in parts.maps), f"{element} = {arg};"]
-    load = [col, *guarded([*outer, *each(inner)])]
-    if inside:
+    outer, inner = common.load_statements(parts.loads, schedule.vec, sources(args))
+    mine = f"turned[{'warp' if warps > 1 else 'threadIdx.x / 32'}]"
+    inner += [*(statement(m, "cuda") for m in parts.maps), f"{f'{mine}[j * 32 + lane]' if turned else element} = {arg};"]
+    load = [col, *guarded(inner)] if turned else [col, *guarded([*outer, *each(inner)])]
+    if turned:
+        beyond = block("else", [f"{mine}[j * 32 + lane] = {start};"])
+        load = [*load[:-1], f"}} {beyond[0]}", *beyond[1:]] if inside else load
+        load = [*each(load), "__syncwarp();", f"const auto in_order = load_vector<{vec}>({mine} + lane * {vec});", *each([f"{element} = in_order.v[j];"]), "__syncwarp();"]
+    elif inside:
         load = [*load[:-1], *(f"}} {line}" if not number else line for number, line in enumerate(block("else", each([f"{element} = {start};"]))))]
-    outer, inner = common.load_statements(parts.later_loads, vec, sources(args))
-    gather, put, close = common.store_statements(program.stores, vec, args)
-    here = "carry" if lines else parts.combined("earlier", element)
-    inner = [f"const float {name} = {here if running == 'float' else f'static_cast<float>({here})'};", *inner, *(statement(m, "cuda") for m in parts.later_maps), *put]
+    outer, inner = common.load_statements(parts.later_loads, schedule.vec, sources(args))
+    gather, put, close = common.store_statements(program.stores, schedule.vec, args)
+    here = "carry" if lines else f"{mine}[j * 32 + lane]" if turned else parts.combined("earlier", element)
+    inner = [f"const {value} {name} = {here if running == value else f'static_cast<{value}>({here})'};", *inner, *(statement(m, "cuda") for m in parts.later_maps), *put]
+    if turned:
+        order = [f"Vector<float, {vec}> in_order;", *each([f"in_order.v[j] = {parts.combined('earlier', element)};"]), f"store_vector<{vec}>({mine} + lane * {vec}, in_order);"]
+        store = [*order, "__syncwarp();", *each([col, *guarded(inner)]), "__syncwarp();"]
+    else:
+        store = [col, *guarded([*outer, *gather, *each(inner), *close])]
     within = "for (int j = 1; j < {v}; ++j) running[item][j] = {c};" if not reverse else "for (int j = {w}; j >= 0; --j) running[item][j] = {c};"
     before = "running[item][j + 1]" if reverse else "running[item][j - 1]"
     context = {
@@ -118,7 +144,7 @@ def render(schedule: Scan) -> Rendering:
         "tile": tile,
         "vec": vec,
         "items": items,
-        "reverse": reverse,
+        "reverse": backwards,
         "kind": parts.scan.kind,
         "running": running,
         "part_totals": part_totals,
@@ -130,7 +156,8 @@ def render(schedule: Scan) -> Rendering:
         "carry_on": parts.combined("carry", "running[item]" if lines else "totals[side][other]" if warps > 1 else "so_far"),
         "earlier": parts.combined("ahead", "before[item]"),
         "load": load,
-        "store": [col, *guarded([*outer, *gather, *each(inner), *close])],
+        "store": store,
+        "turned": 32 * vec if turned else 0,
         "row_statements": row_statements(parts.plan, "cuda"),
         "rows_per_block": threads if lines else 1 if warps > 1 else threads // 32,
         "splits": splits,

@@ -1,0 +1,166 @@
+"""Recurrent layers in CUDA: one cooperative kernel takes all steps, with the weights in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+from kgen.codegen.arguments import arguments as pointers, declared, rendering
+from kgen.codegen.c_printer import expression, output_pointer, pointer
+from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.template import Argument, Rendering, Schedule, Task, Template, parameter
+from kgen.compiler.graph.library_call import BatchSize
+from kgen.compiler.loops.program import Program
+from kgen.compiler.loops.recurrence import CELL, HIDDEN, OUTPUT, Recurrence
+
+_MOST_WEIGHTS = 5 << 20  # elements; the registers of a large GPU hold as many
+_MOST_SLICE = 64  # rows of the batch
+_MOST_IN_FLIGHT = 8  # vectors of a thread
+_OTHER_REGISTERS = 48  # of a thread, for addresses and what is loaded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recurrent(Schedule):
+    units: int = parameter("hidden units of a block")
+    warps: int = parameter("warps of a block")
+    slice: int = parameter("rows of the batch that a team of blocks takes through the steps")
+    together: int = parameter("rows of the batch that a warp multiplies at once")
+
+    @property
+    def of(self) -> Recurrence:
+        assert self.program.recurrence is not None
+        return self.program.recurrence
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of one layer and direction."""
+        return -(-self.of.hidden // self.units)
+
+    @property
+    def k(self) -> int:
+        """Elements of a state in shared memory: four for each lane of a warp, once or more."""
+        return -(-self.of.hidden // 128) * 128
+
+    @property
+    def warp_rows(self) -> int:
+        """Rows of a weight that a warp has."""
+        return -(-self.of.cell.gates * self.units // self.warps)
+
+    @property
+    def padded_slice(self) -> int:
+        """Rows of the batch that are multiplied, which come in groups."""
+        return -(-self.slice // self.together) * self.together
+
+    @property
+    def owned(self) -> int:
+        """Elements of a step that a thread finishes."""
+        return -(-self.units * self.slice // self.threads)
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of a state that a thread reads."""
+        return -(-self.slice * self.of.hidden // 4 // self.threads)
+
+    @property
+    def in_flight(self) -> int:
+        """Vectors that a thread waits for at a time."""
+        return min(self.vectors, _MOST_IN_FLIGHT)
+
+    @property
+    def ahead(self) -> bool:
+        """Whether outputs of the layer below are read a step ahead, so that they have come when the step begins."""
+        return self.of.depth > 1 and self.in_flight == self.vectors
+
+    @property
+    def shared_bytes(self) -> int:
+        of_states, of_products = self.padded_slice * self.k, self.warps * self.warp_rows * self.slice
+        return 4 * (of_states + of_products) * (2 if self.of.depth > 1 else 1)
+
+    @cached_property
+    def registers(self) -> int:
+        """Registers that a thread needs, about."""
+        inner = 2 if self.of.depth > 1 else 1
+        weights = inner * self.warp_rows * self.k // 32
+        elements = self.owned * (self.of.cell.gates * (1 + inner) + len(self.of.cell.states))
+        return weights + elements + 4 * (2 if self.ahead else 1) * self.in_flight + self.warp_rows * self.together + 4 * self.together + _OTHER_REGISTERS
+
+
+def takes(program: Program) -> bool:
+    """Programs of recurrent layers whose weights registers can hold, and whose rows are whole vectors."""
+    of = program.recurrence
+    return of is not None and of.hidden % 4 == 0 and _weights(of) <= _MOST_WEIGHTS
+
+
+def _weights(of: Recurrence) -> int:
+    """Elements of all weights that the steps need."""
+    return sum(of.rows * of.hidden * (2 if layer.inner_weight else 1) for layer in of.layers)
+
+
+def space(task: Task) -> Space:
+    program = task.program()
+    of, hardware = program.recurrence, task.hardware
+    assert of is not None
+    blocks = max(1, hardware.multiprocessors // len(of.layers))  # of a layer at most
+    least = -(-of.hidden // blocks)
+    units = tuple(dict.fromkeys(min(n, of.hidden) for n in (least, -(-least // 4) * 4, 2 * least, 4 * least)))
+    batch = of.batch if isinstance(of.batch, int) else program.rows
+    slices = tuple(dict.fromkeys(min(-(-batch // parts), _MOST_SLICE) for parts in (1, 2, 4)))
+    axes = (Axis("units", units), Axis("warps", (8, 12, 16, 4)), Axis("slice", slices), Axis("together", (2, 4, 1)))
+    return Space(partial(Recurrent, task), axes, (
+        Constraint("registers", ("units", "warps", "slice", "together"), "its weights do not fit in registers",
+                   lambda s: s.registers <= min(hardware.registers_per_thread, hardware.registers_per_multiprocessor // s.threads)),
+        Constraint("shared_bytes", ("units", "warps", "slice", "together"), "more shared memory than a block may have",
+                   lambda s: s.shared_bytes <= hardware.shared_bytes_per_block),
+        Constraint("sums", ("units", "warps", "together"), "a lane has one sum at most of those that a warp adds up",
+                   lambda s: s.warp_rows * s.together <= 32),
+        Constraint("idle_warps", ("units", "warps"), "a warp without a row of the weights waits for the others",
+                   lambda s: s.warps <= of.cell.gates * s.units),
+        Constraint("whole_groups", ("slice", "together"), "a group of rows that is larger than a slice multiplies zeros",
+                   lambda s: s.together <= s.slice),
+    ))  # fmt: skip
+
+
+def render(schedule: Recurrent) -> Rendering:
+    of = schedule.of
+    sizes = {name: "rows" if isinstance(size, BatchSize) else str(size) for name, size in (("steps", of.steps), ("batch", of.batch))}
+    elements = f"{of.hidden * of.directions} * steps * batch"
+    args = pointers(schedule)
+    output = output_pointer(of.result(OUTPUT)) if of.result(OUTPUT) else ""
+    memories = [f"workspace + {number} * {elements}" for number in range(of.depth - 1)] + [output or f"workspace + {of.depth - 1} * {elements}"]
+    kept = of.depth - bool(output)  # layers whose outputs are no result
+    if kept:
+        extents = [str(of.hidden * of.directions * kept), *sizes.values()]
+        args.append(Argument("workspace", "workspace", size=" * ".join(extents)))
+    fields = [name for name in ("weight", "bias", "inner_weight", "inner_bias") if getattr(of.layers[-1], name)]
+    layers = [
+        [*(pointer(tensor) if (tensor := getattr(layer, name)) else "nullptr" for name in fields), memories[number // of.directions]]
+        for number, layer in enumerate(of.layers)
+    ]
+    last = [(state, output_pointer(of.result(kind))) for state, kind in (("hidden", HIDDEN), ("cell", CELL)) if of.result(kind)]
+    used = {arg for step in of.cell.steps for arg in step.args}
+    own = [a for a in args if a.tensor in (of.products, *of.states) or a.name in dict(last).values()]
+    context = {
+        "threads": schedule.threads, "units": schedule.units, "slice": schedule.slice, "together": schedule.together,
+        "blocks": schedule.blocks, "k": schedule.k, "warp_rows": schedule.warp_rows, "padded_rows": schedule.warps * schedule.warp_rows,
+        "padded_slice": schedule.padded_slice, "owned": schedule.owned, "vectors": schedule.vectors, "in_flight": schedule.in_flight, "ahead": schedule.ahead, "shared_bytes": schedule.shared_bytes,
+        "gates": of.cell.gates, "hidden": of.hidden, "directions": of.directions, "depth": of.depth, "batch_first": of.batch_first,
+        "biased": bool(of.layers[0].bias), "states": of.cell.states, "initial": [pointer(name) for name in of.states],
+        "first_layer": of.first, "products": pointer(of.products), "fields": fields, "layers": layers, "last": last,
+        "used": used, "kept": [state for state in of.cell.states if state in used or state in dict(last)],
+        "cell": [f"const float {x.name} = {expression(x.expression, x.args, 'cuda')};" for x in of.cell.steps],
+        "begins": [("workspace", f"{kept} * {elements}")] * bool(kept) + [(output, elements)] * bool(output),
+        **sizes,
+    }  # fmt: skip
+    found = rendering(schedule, args, context)
+    mine = {"parameters": ", ".join(map(declared, own)), "arguments": ", ".join(a.name for a in own)}
+    return replace(found, context={**found.context, **mine})
+
+
+TEMPLATE = Template(
+    name="recurrence", device_type="cuda", file="cuda/recurrence/recurrence.cu.j2", takes=takes, schedule=Recurrent,
+    space=space, render=render
+)  # fmt: skip
