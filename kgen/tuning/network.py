@@ -39,9 +39,18 @@ def catalogue(design: Design, environment: Environment) -> Catalogue:
     maker, best = TaskMaker(design.hardware, design.accuracy, environment), _best(design)
     assert best is not None, "a design whose tasks are asked for has a plan with kernels"
     least = design.options[best].predicted_ms
-    likely = [n for n in _own(design) if design.options[n].predicted_ms <= _LIKELY * least][:_MOST_OPTIONS]
+    likely = [n for n in _own(design) if design.options[n].predicted_ms <= _LIKELY * least]
+    likely = list(dict.fromkeys((*_first_of_rewrites(design, likely), *likely)))[:_MOST_OPTIONS]
     own = frozenset(name for choice in design.choices for _, plan in choice.plans for kernel in plan.kernels for name in kernel.nodes)
     return Catalogue({n: tuple(_parts(design, n, maker, own)) for n in dict.fromkeys((best, *likely, design.control.option))}, best)
+
+
+def _first_of_rewrites(design: Design, options: Sequence[int]) -> list[int]:
+    """The first of these options for each set of rewrites: they have other kernels, where cuts of one graph share most."""
+    first: dict[tuple[tuple[str, ...], ...], int] = {}
+    for number in options:
+        first.setdefault(tuple(plan.rewrites for _, plan in design.choices[number].plans), number)
+    return list(first.values())
 
 
 def _best(design: Design) -> int | None:

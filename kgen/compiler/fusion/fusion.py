@@ -44,6 +44,7 @@ SOME_CUTS = 4  # further cuts of a long run
 LONG_PIECE = 16  # nodes; a kernel of more grows by several at a time
 MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
 CHEAP_FLOPS = 1  # operations for each element; a map of no more is computed by each kernel that reads it, not stored
+REPAIRS = 4  # rounds; a choice of cuts whose kernels lack values that no other one stores is cut further so often at most
 MANY_NODES = 64  # nodes; of a graph with more, fewer cuts are tried, since their number bounds the time
 
 #: Functions of the C library and of CUDA: a kernel of one operator of that name has another name.
@@ -250,6 +251,9 @@ def _is_pointwise(node: Node) -> bool:
     return _kind(node) is Kind.POINTWISE
 
 
+#: A part of a choice of cuts: the nodes of a kernel, or a library call.
+_Piece = tuple[Node, ...] | Node
+
 #: The templates that take kernels, by their structure: kernels of other layers, and of other variants of the graph.
 _Asked = dict[tuple[Any, ...], "Template | None"]
 
@@ -350,10 +354,44 @@ class _Cutter:
         runs = [list(run) for _, run in itertools.groupby(ordered, lambda n: n.name in fusable)]
         most = _most_choices(self.graph)
         options = [list(itertools.islice(self._cuts(run), most)) if run[0].name in fusable else [None] for run in runs]
+        found = False
         for choice in itertools.islice(itertools.product(*options), most):
-            steps = self._steps(fusable, runs, choice, spoilers)
+            pieces = [piece for run, cut in zip(runs, choice) for piece in (run if cut is None else cut)]
+            steps = self._repaired(fusable, pieces, spoilers) if not found else self._steps(fusable, pieces, spoilers)
             if steps is not None and (any(isinstance(s, Kernel) for s in steps) or self.graph.folded):
+                found = True
                 yield _plan(self.variant, steps, self._programs)
+
+    def _repaired(self, fusable: frozenset[str], pieces: list[_Piece], spoilers: set[str]) -> tuple[Step, ...] | None:
+        """The steps of a choice of cuts. A value that a kernel does not store, and others need stored, becomes a kernel of its own."""
+        for _ in range(REPAIRS):
+            needed: set[str] = set()
+            steps = self._steps(fusable, pieces, needed)
+            if steps is not None:
+                return steps
+            spoilers |= needed
+            again: list[_Piece] = []
+            cut = False  # whether the piece in front is the rest of one that was cut: the next one may go on with it
+            for piece in pieces:
+                parts = list(self._cut_out(piece, needed))
+                if cut and not isinstance(piece, Node) and len(parts) == 1 and self._takes((*again[-1], *piece)):
+                    again[-1] = (*again[-1], *piece)
+                else:
+                    again += parts
+                cut = len(parts) > 1 and parts[-1][-1].name not in needed
+            if again == pieces:
+                break
+            pieces = again
+        return None
+
+    def _cut_out(self, piece: _Piece, values: set[str]) -> Iterator[_Piece]:
+        """The piece in parts: each of the values alone, and what stands between them in as few kernels as it takes."""
+        if isinstance(piece, Node) or values.isdisjoint(n.name for n in piece):
+            yield piece
+            return
+        for number, group in itertools.groupby(enumerate(piece), lambda at: at[0] if at[1].name in values else -1):
+            nodes = [node for _, node in group]
+            yield from [(nodes[0],)] if number >= 0 else _pieces(nodes, self._greedy(nodes))
 
     def _taken(self, names: Sequence[str]) -> _Taken | None:
         """The kernel of these nodes, if a template takes it.
@@ -511,17 +549,12 @@ class _Cutter:
                 step, growing = step // 2, False
         return length
 
-    def _steps(
-        self, fusable: frozenset[str], runs: list[list[Node]], choice: tuple, spoilers: set[str]
-    ) -> tuple[Step, ...] | None:
-        """The steps of one choice of cuts, with each kernel's name and outputs; ``None`` where no template takes one.
+    def _steps(self, fusable: frozenset[str], pieces: Sequence[_Piece], spoilers: set[str]) -> tuple[Step, ...] | None:
+        """The steps of one choice of cuts, with each kernel's name and outputs; ``None`` where a value is missing.
 
-        ``spoilers`` then gets the values that the kernel computes again.
+        ``spoilers`` then gets the values that are not stored, and that a library call reads or no template computes again.
         """
         graph = self.graph
-        pieces: list[tuple[Node, ...] | Node] = []
-        for run, cut in zip(runs, choice):
-            pieces.extend(run if cut is None else cut)
         libraries = {n.name for n in graph.nodes} - fusable
         stored = libraries - self.free
         kernels: dict[int, _Taken] = {}
@@ -532,8 +565,8 @@ class _Cutter:
             assert taken is not None, "a cut has pieces that templates take"
             kernels[number] = self._complete(taken, stored)
             stored.update(taken.outputs)
-        if any(root in fusable and root not in stored for root in self._returned):
-            return None
+        missing = {root for root in self._returned if root in fusable and root not in stored}
+        whole = True
         last_read: dict[str, float] = {}  # the number of the last step that reads each value
         for number, piece in enumerate(pieces):
             for name in kernels[number].nodes if number in kernels else (piece.name,):
@@ -544,16 +577,16 @@ class _Cutter:
         for number, piece in enumerate(pieces):
             if isinstance(piece, Node):
                 roots = {root for v in piece.values for root in _roots(graph, self.free, v)}
-                if any(root not in stored and graph.producer(root) for root in roots):
-                    return None
+                missing |= {root for root in roots if root not in stored and graph.producer(root)}
                 steps += self._views_of(piece.values, steps)
                 steps.append(Library(piece.name))
                 continue
             taken = kernels[number]
             template = self._template(taken.nodes, taken.outputs)
             if template is None:
-                spoilers.update(set(taken.nodes) - {n.name for n in piece} - self.free)
-                return None
+                missing |= set(taken.nodes) - {n.name for n in piece} - self.free
+                whole = False
+                continue
             program = self._lowered(taken.nodes, taken.outputs)
             steps += self._views_of(program.operands, steps)
             over = None
@@ -563,6 +596,9 @@ class _Cutter:
             own = {n.name for n in piece} | self._cheap
             name = kernel_name([label(graph.node(n)) for n in taken.nodes if n in own], taken_names)
             steps.append(Kernel(name, template.name, taken.nodes, taken.outputs, over))
+        spoilers |= missing
+        if missing or not whole:
+            return None
         steps += self._views_of(graph.returns, steps)
         return tuple(steps)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import OpGraph
-from kgen.compiler.rewrites import affine, attention, cleanup, convolution, few, linear, norms, prepared, recurrence, scans, scatters, views
+from kgen.compiler.rewrites import affine, attention, cleanup, convolution, few, linear, norms, prepared, recurrence, scans, scatters, siblings, views
 from kgen.compiler.rewrites.rewrite import Place, Rewrite, Stage, pipelines
 
 #: Every rewrite by its name, in order. Behind :func:`cleanup.decompose`, which every graph has a variant of.
@@ -42,6 +42,7 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(affine.fold_batchnorm_into_linear, Stage.FOLD, level=3, float32_only=True),
         Rewrite(affine.split_batchnorm, Stage.FOLD, level=1, shown=False),
         Rewrite(norms.group_norm_to_moments, Stage.FOLD, level=1, shown=False),
+        Rewrite(siblings.siblings_in_one, Stage.OPTION),
         Rewrite(linear.sum_into_linear, Stage.OPTION, group="small products"),
         Rewrite(linear.average_into_linear, Stage.OPTION, group="small products", float32_only=True),
         Rewrite(linear.product_to_sum, Stage.OPTION, group="small products"),
