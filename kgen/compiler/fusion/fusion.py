@@ -492,7 +492,7 @@ class _Cutter:
 
         A kernel of many nodes grows by several at a time: each attempt lowers them all.
         """
-        length, step, growing = 1, 1, True
+        length, step, growing = self._attending(run), 1, True
         while step:
             if length + step <= len(run) and self._takes(run[: length + step]):
                 length += step
@@ -500,6 +500,13 @@ class _Cutter:
             else:
                 step, growing = step // 2, False
         return length
+
+    def _attending(self, run: Sequence[Node]) -> int:
+        """How many nodes from the first are two contractions with a softmax between that make one kernel; 1 where they do not."""
+        if not _is_contraction(run[0]):
+            return 1
+        end = next((at for at, node in enumerate(run[1:], 1) if _is_contraction(node)), 0)
+        return end + 1 if any(n.op == "softmax" for n in run[:end]) and self._takes(run[: end + 1]) else 1
 
     def _steps(
         self, fusable: frozenset[str], runs: list[list[Node]], choice: tuple, spoilers: set[str]
