@@ -177,6 +177,11 @@ def render(schedule: Attention) -> Rendering:
         "vec": vec,
         "score_outer": score_outer,
         "score_inner": [*score_inner, *(statement(m, "cuda") for m in of.elements)],
+        "score_alone": [*common.load_statements(of.loads, 1, read_from)[1], *(statement(m, "cuda") for m in of.elements)],
+        "result_alone": [
+            *common.load_statements(plan.passes[0].loads, 1, read_from)[1], *(statement(m, "cuda") for m in plan.passes[0].maps),
+            *common.store_statements(program.stores, 1, args)[1],
+        ],
         "top": of.top,
         "total": of.total,
         "tops": of.tops,
