@@ -174,7 +174,7 @@ APPLIES = {
     "an average pool of features is a layer of averages": ("return F.avg_pool1d(self.linear(x).unsqueeze(1), 5).squeeze(1)", LINEAR, IN, "eval", (), "average_into_linear", ["linear", "view", "sum", "add", "view"]),
     "an average pool of sequences without a bias": ("return F.avg_pool1d(self.linear(x), 4, ceil_mode=True)", "self.linear = nn.Linear(12, 20, bias=False)", "torch.randn(2, 3, 12)", "eval", (), "average_into_linear", ["linear", "view", "sum"]),
     "attention is two products and a softmax": ("return F.scaled_dot_product_attention(x, x, x)", "", "torch.randn(2, 3, 5)", "eval", (), "attention_apart",
-                                                ["view", "view", "view", "permute", "bmm", "mul", "softmax", "bmm", "view"]),
+                                                ["permute", "matmul", "mul", "softmax", "matmul", "view"]),
     "a max pool of features is the largest of parts": ("return F.max_pool1d(self.linear(x).relu().unsqueeze(1), 2)", LINEAR, IN, "eval", (), "pool_to_reduction", ["linear", "relu", "view", "view", "amax"]),
     "a linear layer of one feature is a sum": ("return self.linear(x)", "self.linear = nn.Linear(20, 1)", None, "eval", (), "product_to_sum", ["mul", "sum", "add"]),
     "a product with a vector is a sum": ("return x @ self.v", "self.v = nn.Parameter(torch.randn(20))", None, "eval", (), "product_to_sum", ["mul", "sum"]),

@@ -348,7 +348,7 @@ def _encoder_layer(x: Any, width: int, heads: int, qkv_weight: Any, qkv_bias: An
     return x
 
 
-#: What PyTorch computes in one operator: its parts are the operators that a program calls elsewhere.
+#: Operators that PyTorch fuses: the parts of one are the operators that a program calls elsewhere.
 _FUSED: dict[str, Callable[..., Any]] = {
     "aten._native_multi_head_attention.default": _attention,
     "aten._transformer_encoder_layer_fwd.default": _encoder_layer,

@@ -160,7 +160,8 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
     found: dict[tuple, FusionPlan] = {}
     asked: tuple[_Asked, _Asked] = {}, {}
     refused: set[tuple[Any, ...]] = set()
-    everything = variants(graph, _whole(graph, templates), channels_last=any(t.channels_last for t in templates))
+    known = {"channels_last": any(t.channels_last for t in templates), "attends": any(t.attends for t in templates)}
+    everything = variants(graph, _whole(graph, templates), **known)
     own_moments = any(_kind(n) is Kind.MOMENTS for v in everything for n in v.graph.nodes)
     for variant in reversed(everything):
         # A library call updates running statistics in float32, with errors of its own.
@@ -326,7 +327,7 @@ class _Cutter:
         rest = frozenset(name for name in own if not _is_contraction(self.graph.node(name)))
         if any(n.call is None and n.name not in own | self._cheap for n in self.graph.nodes):
             return  # no library call computes that operator
-        for fusable in dict.fromkeys((own, rest)):
+        for fusable in dict.fromkeys((own | self._in_attention(), own, rest)):
             yield from self._plans_without_spoilers(fusable)
 
     def _plans_without_spoilers(self, fusable: frozenset[str]) -> Iterator[FusionPlan]:
@@ -500,6 +501,25 @@ class _Cutter:
             else:
                 step, growing = step // 2, False
         return length
+
+    def _in_attention(self) -> frozenset[str]:
+        """The nodes of two contractions with a softmax between that make one kernel. By itself, each may make none."""
+        found: set[str] = set()
+        for node in self.graph.nodes:
+            if not _is_contraction(node):
+                continue
+            names, waiting = {node.name}, [*_roots(self.graph, self.free, node.values[0])]
+            while waiting:
+                before = self.graph.producer(waiting.pop())
+                if before is None or before.name in names or _kind(before) not in LOWERED:
+                    continue
+                names.add(before.name)
+                if not _is_contraction(before):
+                    waiting += [root for v in before.values for root in _roots(self.graph, self.free, v)]
+            between = [n for n in self.graph.nodes if n.name in names]
+            if len(between) > 2 and any(n.op == "softmax" for n in between) and self._takes(between):
+                found |= names
+        return frozenset(found)
 
     def _attending(self, run: Sequence[Node]) -> int:
         """How many nodes from the first are two contractions with a softmax between that make one kernel; 1 where they do not."""

@@ -239,7 +239,7 @@ def _unique_place(of: Matrices) -> str:
 
 
 TEMPLATE = Template(
-    name="attention", device_type="cuda", file="cuda/attention/attention.cu.j2", takes=takes,
+    name="tiled_attention", device_type="cuda", file="cuda/tiled_attention/tiled_attention.cu.j2", takes=takes,
     schedule=Attention, space=space, render=render, lacks=lacks, arithmetic=arithmetic, of_structure=True,
-    share=0.6, biased=True,  # tensor cores truncate where they add
+    share=0.6, attends=True, biased=True,  # tensor cores truncate where they add
 )  # fmt: skip
