@@ -108,7 +108,7 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         "tiled_attention", [{"warpgroups": 2, "keys": 64}, {"warpgroups": 3, "keys": 64, "stages": 3}]),
     "attention of grouped queries under a mask": (
         ("y = x.unsqueeze(2).expand(2, 2, 3, 130, 64).reshape(2, 6, 130, 64)\n"
-         "return F.scaled_dot_product_attention(q, y, y, m, scale=0.1) * 2", "", "torch.randn(2, 6, 70, 64), torch.randn(2, 2, 130, 64), torch.randn(6, 70, 130)", "q, x, m"),
+         "return F.scaled_dot_product_attention(q, y, y, m, scale=0.1) * 2", "", "torch.randn(2, 6, 70, 64), torch.randn(2, 2, 130, 64), torch.randn(6, 70, 130).where(torch.arange(70)[:, None] > 2, -torch.inf)", "q, x, m"),
         "tiled_attention", [{"warpgroups": 1, "keys": 96}]),
     "attention by hand with a soft cap in a window": (
         ("s = torch.einsum('bihd,bjhd->bhij', q, x) * 0.2\ni = torch.arange(131)\nd = i[:100, None] - i\n"

@@ -187,7 +187,7 @@ def render(schedule: Attention) -> Rendering:
         "tops": of.tops,
         "finish": [statement(m, "cuda") for m in of.finish],
         "factor": of.factor,
-        "none": of.none,
+        "nothing": of.none,
         "result": program.contraction.name,
         "result_rows": row_statements(plan, "cuda"),
         "result_outer": outer + store_outer,
