@@ -33,8 +33,8 @@ _ALIGNED = 8  # elements of 16 bits that TMA takes at a time
 
 #: Registers of a thread that multiplies, by warpgroups that do; one more warpgroup has few.
 _REGISTERS = {1: 232, 2: 232, 3: 160}
-_ASIDE = 34  # registers for all but matrices: addresses, maxima, sums
-_LOOSE = 24  # more of them where maps make the logits
+_ASIDE, _ASIDE_NARROW = 30, 36  # registers for all but matrices: addresses, maxima, sums
+_LOOSE = 8  # more of them where maps make the logits
 
 
 def _padded(size: int, to: int) -> int:
@@ -84,7 +84,7 @@ class Attention(Schedule):
         """Of a thread that multiplies: scores, probabilities as operands, the result, and what a tile adds to it."""
         result = _padded(self.parts.out, 8) // 2 * (1 if self.narrow else 2)
         loose = _LOOSE if self.parts.scale is None else 0
-        return self.keys // 2 + self.terms * self.keys // 4 + result + _ASIDE + loose
+        return self.keys // 2 + self.terms * self.keys // 4 + result + (_ASIDE_NARROW if self.narrow else _ASIDE) + loose
 
 
 def takes(program: Program) -> bool:
@@ -113,7 +113,7 @@ def space(task: Task) -> Space[Attention]:
     products = (1,) if is_narrow(of.dtype) or task.tf32 else (3,)
     axes = (
         Axis("warpgroups", (2, 3, 1)),
-        Axis("keys", (64, 128, 96, 80)),
+        Axis("keys", (64, 128, 96, 80, 48)),
         Axis("stages", (2, 3)),
         Axis("products", products),
     )
