@@ -1,1 +1,1 @@
-"""Attention in CUDA."""
+"""The schedule ``tiled_attention`` for CUDA."""
