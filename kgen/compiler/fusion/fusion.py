@@ -21,7 +21,7 @@ import bisect
 import itertools
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from kgen import plan_name
 from kgen.compiler.fusion.template import Template
@@ -327,7 +327,7 @@ class _Cutter:
         rest = frozenset(name for name in own if not _is_contraction(self.graph.node(name)))
         if any(n.call is None and n.name not in own | self._cheap for n in self.graph.nodes):
             return  # no library call computes that operator
-        for fusable in dict.fromkeys((own | self._in_attention(), own, rest)):
+        for fusable in dict.fromkeys((own.union(*self._attention), own, rest)):
             yield from self._plans_without_spoilers(fusable)
 
     def _plans_without_spoilers(self, fusable: frozenset[str]) -> Iterator[FusionPlan]:
@@ -345,7 +345,7 @@ class _Cutter:
 
     def _plans_of(self, fusable: frozenset[str], spoilers: set[str]) -> Iterator[FusionPlan]:
         """Each way to cut the runs of these nodes; all others are library calls. ``spoilers`` are added to."""
-        ordered = _order(self.graph, self.free, fusable)
+        ordered = _order(self.graph, self.free, fusable, [group for group in self._attention if group <= fusable])
         runs = [list(run) for _, run in itertools.groupby(ordered, lambda n: n.name in fusable)]
         most = _most_choices(self.graph)
         options = [list(itertools.islice(self._cuts(run), most)) if run[0].name in fusable else [None] for run in runs]
@@ -502,12 +502,11 @@ class _Cutter:
                 step, growing = step // 2, False
         return length
 
-    def _in_attention(self) -> frozenset[str]:
+    @cached_property
+    def _attention(self) -> tuple[frozenset[str], ...]:
         """The nodes of two contractions with a softmax between that make one kernel. By itself, each may make none."""
-        found: set[str] = set()
-        for node in self.graph.nodes:
-            if not _is_contraction(node):
-                continue
+        found: list[frozenset[str]] = []
+        for node in filter(_is_contraction, self.graph.nodes):
             names, waiting = {node.name}, [*_roots(self.graph, self.free, node.values[0])]
             while waiting:
                 before = self.graph.producer(waiting.pop())
@@ -518,8 +517,8 @@ class _Cutter:
                     waiting += [root for v in before.values for root in _roots(self.graph, self.free, v)]
             between = [n for n in self.graph.nodes if n.name in names]
             if len(between) > 2 and any(n.op == "softmax" for n in between) and self._takes(between):
-                found |= names
-        return frozenset(found)
+                found.append(frozenset(names))
+        return tuple(found)
 
     def _attending(self, run: Sequence[Node]) -> int:
         """How many nodes from the first are two contractions with a softmax between that make one kernel; 1 where they do not."""
@@ -635,8 +634,10 @@ def _with_views(graph: OpGraph, free: frozenset[str], names: Sequence[str]) -> I
         yield tuple(dict.fromkeys(inner))
 
 
-def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> list[Node]:
+def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str], groups: Sequence[frozenset[str]] = ()) -> list[Node]:
     """The nodes but free ones, with library calls as early as their operands allow: chains behind them stay in one piece.
+
+    The nodes of a group stay in one piece, too: they come as soon as the values are there that the whole group reads.
 
     Nodes with effects keep their places among each other, and before and after the nodes that read what they change.
     """
@@ -647,6 +648,11 @@ def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> lis
     before = {b.name: a.name for a, b in zip(ordered, ordered[1:])}
     places = {n.name: at for at, n in enumerate(nodes)}
     missing = {n.name: {v for v in (*read[n.name], before.get(n.name, "")) if v in places} for n in nodes}
+    for group in groups:
+        outside = {v for name in group for v in missing[name]} - group
+        if not any(_leads_to(missing, v, group) for v in outside):
+            for name in group:
+                missing[name] |= outside
     waiting: dict[str, list[str]] = {}  # the nodes that miss a value
     for name, values in missing.items():
         for value in values:
@@ -667,6 +673,19 @@ def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> lis
                 bisect.insort(at_hand, places[name])
         out.append(node)
     return out
+
+
+def _leads_to(missing: Mapping[str, set[str]], value: str, group: frozenset[str]) -> bool:
+    """Whether the value is made from one of the group."""
+    seen, left = set[str](), [value]
+    while left:
+        name = left.pop()
+        if name in group:
+            return True
+        if name not in seen:
+            seen.add(name)
+            left += missing.get(name, ())
+    return False
 
 
 def _reduce_alike(a: Node, b: Node) -> bool:
