@@ -16,7 +16,7 @@ from kgen.problems.problem import LoadedProblem, converted, load, read_problem
 from kgen.protocol import Accuracy
 from kgen.tuning.search import Point
 
-LOOPS = sorted(templates("cpu").keys() - {"contraction", "implicit_gemm"})  #: products of half types are library calls
+LOOPS = sorted(templates("cpu").keys() - {"contraction", "implicit_gemm", "tiled_attention"})  #: products of half types are library calls
 
 #: One output for each schedule, and one for values that a half type cannot hold exactly.
 FORWARD = """

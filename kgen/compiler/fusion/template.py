@@ -32,7 +32,7 @@ class Template(Protocol):
 
     @property
     def attends(self) -> bool:
-        """Whether it computes two contractions with a softmax between in one kernel."""
+        """Whether it computes two contractions of half types with a softmax between in one kernel."""
 
     def takes(self, program: Program, /) -> bool:
         """Whether a kernel of this schedule computes the program, with all that it stores."""

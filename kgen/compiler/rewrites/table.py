@@ -86,7 +86,7 @@ def variants(
     Pipelines begin with the graph as it is, and with its decomposition but for attention and the nodes in ``whole``; that
     comes last.
     ``channels_last`` says whether schedules run along the channels of images that have them side by side, ``attends`` whether
-    one computes attention in one kernel.
+    one computes attention of half types in one kernel.
     """
     found: list[Variant] = []
     decomposed = cleanup.decompose(graph, whole | attention.of_attention(graph))
