@@ -85,7 +85,7 @@ def variants(
 
     Pipelines begin with the graph as it is, and with its decomposition but for attention and the nodes in ``whole``; that
     comes last.
-    ``channels_last`` says whether schedules run along the channels of images that have them side by side, ``attends`` whether
+    ``channels_last`` says whether schedules run along the channels of images that have them side by side. ``attends`` says whether
     one computes attention of half types in one kernel.
     """
     found: list[Variant] = []
