@@ -43,6 +43,7 @@ SOME_CUTS = 4  # further cuts of a long run
 LONG_PIECE = 16  # nodes; a kernel of more grows by several at a time
 MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
 CHEAP_FLOPS = 1  # operations for each element; a map of no more is computed by each kernel that reads it, not stored
+MOST_ATTENDING = 32  # nodes from one contraction to another, with a softmax between; chains of residuals have more
 MANY_NODES = 64  # nodes; of a graph with more, fewer cuts are tried, since their number bounds the time
 
 #: Functions of the C library and of CUDA: a kernel of one operator of that name has another name.
@@ -508,7 +509,7 @@ class _Cutter:
         found: list[frozenset[str]] = []
         for node in filter(_is_contraction, self.graph.nodes):
             names, waiting = {node.name}, [*_roots(self.graph, self.free, node.values[0])]
-            while waiting:
+            while waiting and len(names) < MOST_ATTENDING:
                 before = self.graph.producer(waiting.pop())
                 if before is None or before.name in names or _kind(before) not in LOWERED:
                     continue
