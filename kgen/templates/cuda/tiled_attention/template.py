@@ -163,9 +163,9 @@ def render(schedule: Attention) -> Rendering:
         "out": of.out,
         "scale": repr(of.scale) if of.scale is not None else None,
         "diagonal": of.diagonal,
-        "q": _operand(of.q),
-        "k": _operand(of.k),
-        "v": _operand(of.v),
+        "q": _operand(of.q, of.width),
+        "k": _operand(of.k, of.width),
+        "v": _operand(of.v, of.out),
         "members": [f"{'const ' if a.role == 'in' else ''}{a.ctype}* {a.name}" for a in used],
         "member_names": [a.name for a in used],
         "row_lines": [load_statement(x, read_from, "row", "0") for x in of.row_loads] + [statement(m, "cuda") for m in of.rows],
@@ -214,8 +214,8 @@ def _arguments(schedule: Attention) -> list[Argument]:
     return [*found, Argument("workspace", "workspace", size=" + ".join(memory))]
 
 
-def _operand(of: Matrices) -> dict[str, object]:
-    """The context of an operand: its pointer, and where matrices, lines and elements lie."""
+def _operand(of: Matrices, size: int) -> dict[str, object]:
+    """The context of an operand of so many elements in a line: its pointer, and where matrices, lines and elements lie."""
     digits = of.digits("matrix")
     unique = [(digit, extent, stride) for digit, extent, stride in digits if stride]
     return {
@@ -226,7 +226,7 @@ def _operand(of: Matrices) -> dict[str, object]:
         "repeats": of.repeats,
         "line": of.line,
         "element": of.element,
-        "vectors": of.element == 1 and not any(step % 4 for step in (of.line, of.offset, *(stride for _, _, stride in unique))),
+        "vectors": of.element == 1 and not any(step % 4 for step in (size, of.line, of.offset, *(stride for _, _, stride in unique))),
         "offset": of.offset,
         "coordinates": [digit for digit, _, _ in unique][::-1],
         "extents": [(extent if isinstance(extent, int) and at else None, stride) for at, (_, extent, stride) in enumerate(unique)][::-1],
