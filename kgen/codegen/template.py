@@ -174,7 +174,7 @@ class Template:
 
     With ``of_structure``, the space follows from what the kernel computes, and not from the rest of its plan: layers that a
     model repeats share one. ``share`` is the part of the device's rate that its contractions reach, by which plans are ordered.
-    ``in_place``, ``biased`` and ``channels_last`` are those of :class:`kgen.compiler.fusion.template.Template`, which this class implements.
+    ``in_place``, ``biased``, ``channels_last`` and ``attends`` are those of :class:`kgen.compiler.fusion.template.Template`, which this class implements.
     """
 
     name: str
@@ -190,6 +190,7 @@ class Template:
     share: float = 1.0
     biased: bool = False
     channels_last: bool = False
+    attends: bool = False
     of_structure: bool = False
     folder: Path = FOLDER
 

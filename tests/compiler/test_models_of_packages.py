@@ -20,7 +20,7 @@ SIZES = {
     "vit": WITHOUT_TEXT | {"image": "16", "patch": "8"},
     "whisper_encoder": WITHOUT_TEXT | {"length": "8", "mels": "4"},
 }
-#: What stays with the library: attention, the first convolution, and masks of padded tokens.
+#: Calls that stay with the library beside attention, which may: the first convolution, and masks of padded tokens.
 LEFT = {
     "bert": {"aten.arange.default", "aten.index.Tensor"},
     "t5_encoder": {"aten.arange.default", "aten.index.Tensor", "aten.embedding.default"},
@@ -37,4 +37,4 @@ def test_every_model_is_listed() -> None:
 def test_model_has_kernels_for_all_but_the_named_calls(name: str) -> None:
     planned = plan(read_problem(str(FOLDER / f"{name}.py"), SIZES[name], "eval"), "cpu")
     assert set(planned.library_calls) - {ATTENTION} <= LEFT.get(name, set())
-    assert planned.library_calls.count(ATTENTION) == int(SIZES[name]["layers"]) and planned.modes[0].best[0].plan.kernels
+    assert planned.library_calls.count(ATTENTION) in (0, int(SIZES[name]["layers"])) and planned.modes[0].best[0].plan.kernels

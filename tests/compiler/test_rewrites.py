@@ -183,7 +183,7 @@ APPLIES = {
     "an average pool of features is a layer of averages": ("return F.avg_pool1d(self.linear(x).unsqueeze(1), 5).squeeze(1)", LINEAR, IN, "eval", (), "average_into_linear", ["linear", "view", "sum", "add", "view"]),
     "an average pool of sequences without a bias": ("return F.avg_pool1d(self.linear(x), 4, ceil_mode=True)", "self.linear = nn.Linear(12, 20, bias=False)", "torch.randn(2, 3, 12)", "eval", (), "average_into_linear", ["linear", "view", "sum"]),
     "attention is two products and a softmax": ("return F.scaled_dot_product_attention(x, x, x)", "", "torch.randn(2, 3, 5)", "eval", (), "attention_apart",
-                                                ["view", "view", "view", "permute", "bmm", "mul", "softmax", "bmm", "view"]),
+                                                ["permute", "matmul", "mul", "softmax", "matmul", "view"]),
     "running sums behind a zero are those of what is behind a zero": ("return torch.cat((torch.zeros_like(x[:, :1]), x.cumsum(1)[:, :-1]), 1)", "", None, "eval", (), "shift_in_front_of_scan", ["full", "slice", "cat", "cumsum"]),
     "running products from the end that are padded": ("y = x.flip(1).cumprod(1).flip(1)\nreturn torch.constant_pad_nd(y, (-2, 2), 1.0)", "", None, "eval", (), "shift_in_front_of_scan", ["pad", "flip", "cumprod", "flip"]),
     "layers of one direction are a wave": ("s = x[:, :2, :5].transpose(0, 1)\nreturn self.lstm(x, (s, s + 1))[1]", "self.lstm = nn.LSTM(12, 5, 2, batch_first=True)", "torch.randn(3, 4, 12)", "eval", (), "layers_as_wave", ["slice", "slice", "permute", "add", "linear", "lstm", "lstm"]),

@@ -112,6 +112,7 @@ UNSEEN = {
     "long_softmax": ("return torch.softmax(x, 1)", "", "torch.empty(16, 400000)", "eval"),
     "long_rows_of_two": ("return torch.softmax(x + x.flip(0), 1)", "", "torch.empty(16, 100000)", "eval"),
     "triangle": ("return torch.triu(x @ x)", "", "torch.empty(999, 999)", "eval"),
+    "attention": ("return F.scaled_dot_product_attention(x, x, x, self.m)", "self.m = nn.Parameter(torch.randn(300, 300))", "torch.randn(2, 4, 300, 64)", "eval"),
     "long_sums_of_few": ("return x.t() @ x", "", "torch.empty(100000, 70)", "eval"),
     "long_sums_of_few_inputs": ("return x @ x[:200].exp().t()", "", "torch.empty(256, 100000)", "eval"),
     "group_norm": ("return self.norm(x)", "self.norm = nn.GroupNorm(4, 64)", "torch.empty(4, 64, 128, 128)", "eval"),
@@ -265,7 +266,7 @@ def texts(arch: str, exhaustive: bool) -> tuple[Text, ...]:
         body, _ = kernel_text(variant.task, variant.params)
         if body not in found:
             name, own_name = f"kernel_{len(found)}", variant.task.kernel.name
-            own = rf"\b{own_name}(?=_kernel\b|_merge_kernel\b|_begin_\d+\b|_finish\b|_contraction\b|_convolution\b|_pack_weight\b|_weight\b|_split_weight\b|_split\b|_layers?\b|\()"
+            own = rf"\b{own_name}(?=_kernel\b|_merge_kernel\b|_begin_\d+\b|_finish\b|_contraction\b|_convolution\b|_attention\b|_pack_weight\b|_weight\b|_split_weight\b|_split\b|_layers?\b|\()"
             origin = f"{variant.case}: {own_name} {variant.params}"
             found[body] = Text(re.sub(own, name, body), name, origin, variant.plainest, "wgmma" in body)
     return tuple(found.values())

@@ -16,7 +16,7 @@ from kgen.problems.problem import LoadedProblem, converted, load, read_problem
 from kgen.protocol import Accuracy
 from kgen.tuning.search import Point
 
-LOOPS = sorted(templates("cpu").keys() - {"contraction", "implicit_gemm", "recurrence"})  #: products of half types, and layers, are library calls
+LOOPS = sorted(templates("cpu").keys() - {"contraction", "implicit_gemm", "recurrence", "tiled_attention"})  #: products of half types, and layers, are library calls
 
 #: One output for each schedule, and one for values that a half type cannot hold exactly.
 FORWARD = """
@@ -110,10 +110,11 @@ def test_baselines_are_of_the_problem_s_dtype() -> None:
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
 
 
-def test_attention_of_half_types_is_left_to_the_library() -> None:
+def test_attention_of_half_types_is_left_to_the_library_where_it_is_not_one_kernel() -> None:
     text = source("return F.scaled_dot_product_attention(x, x, x, is_causal=True).relu()", "torch.randn(2, 4, 64, 64)")
     loaded = made(f'{text}\n\n__dtype__ = "bfloat16"  # kgen converts the model\n')
-    assert all("scaled_dot_product_attention(library)" in o.name or not o.kernels for o in design(loaded, for_arch("sm_90"), Accuracy.PYTORCH).options)
+    assert all("scaled_dot_product_attention(library)" in o.name or not o.kernels for o in design(loaded, for_arch("sm_80"), Accuracy.PYTORCH).options)
+    assert design(loaded, for_arch("sm_90"), Accuracy.PYTORCH).options[0].name.startswith("tiled_attention[")
 
 
 def test_dtype_is_a_part_of_the_identity_and_float32_keeps_its_own() -> None:

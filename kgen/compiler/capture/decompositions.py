@@ -366,32 +366,31 @@ def _dot_product_attention(
     """softmax(q k^T * scale + mask) v; a row that is masked as a whole gives zeros."""
     import torch
 
-    heads = q.shape[:-2]
-    if dropout_p or (attn_mask is not None and is_causal):
+    if dropout_p or (attn_mask is not None and is_causal) or q.dim() < 3:
         return NotImplemented
-    if enable_gqa and k.shape[-3] == v.shape[-3] != q.shape[-3]:
-        k, v = (_heads(t, q.shape[-3]) for t in (k, v))
-    if not heads == k.shape[:-2] == v.shape[:-2]:
+    shared = enable_gqa and k.shape[-3] == v.shape[-3] != q.shape[-3]
+    shape = (*q.shape[:-1], v.shape[-1])
+    if shared:  # each head of keys and values meets several of queries side by side
+        groups = k.shape[-3], q.shape[-3] // k.shape[-3]
+        q = q.reshape(*q.shape[:-3], *groups, *q.shape[-2:])
+        k, v = (t.unsqueeze(-3).expand(*t.shape[:-3], *groups, *t.shape[-2:]) for t in (k, v))
+    if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
         return NotImplemented
-    q, k, v = (t.reshape(-1, *t.shape[-2:]) for t in (q, k, v))
-    scores = torch.bmm(q, k.transpose(1, 2)) * (1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    scores = torch.matmul(q, k.transpose(-2, -1)) * (1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    infinite = torch.full((), -math.inf, dtype=scores.dtype, device=scores.device)
     if is_causal:
-        rows, columns = (torch.arange(size, device=q.device) for size in scores.shape[1:])
-        scores = torch.where(rows.unsqueeze(-1) >= columns, scores, -math.inf)
+        rows, columns = (torch.arange(size, device=q.device) for size in scores.shape[-2:])
+        scores = torch.where(rows.unsqueeze(-1) >= columns, scores, infinite)
     elif attn_mask is not None:
-        scores = scores.reshape(*heads, *scores.shape[1:])
-        scores = torch.where(attn_mask, scores, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-    found = torch.ops.aten.softmax.int(scores, -1)
+        of_groups = scores.shape
+        scores = scores.reshape(*shape[:-1], scores.shape[-1]) if shared else scores
+        scores = torch.where(attn_mask, scores, infinite) if attn_mask.dtype == torch.bool else scores + attn_mask
+        if scores.shape[:-1] != shape[:-1]:
+            return NotImplemented  # the mask has more heads than the queries
+    found = torch.softmax(scores, -1)
     if attn_mask is not None:
-        found = torch.where(_aten("amax", scores, [-1], True) == -math.inf, 0.0, found).reshape(-1, *found.shape[-2:])
-    return torch.bmm(found, v).reshape(*heads, q.shape[1], v.shape[-1])
-
-
-def _heads(x: torch.Tensor, count: int) -> torch.Tensor:
-    """Each head of the tensor as often as several queries share it, side by side."""
-    times = count // x.shape[-3]
-    wide = x.unsqueeze(-3).expand(*x.shape[:-2], times, *x.shape[-2:])
-    return wide.reshape(*x.shape[:-3], count, *x.shape[-2:])
+        found = torch.where(scores.amax(-1, keepdim=True) == -math.inf, torch.zeros_like(infinite), found).reshape(of_groups)
+    return torch.matmul(found, v).reshape(shape)
 
 
 def _keeps(mask: torch.Tensor, mask_type: int | None) -> torch.Tensor:
@@ -433,17 +432,17 @@ def _encoder_layer(x: Any, width: int, heads: int, qkv_weight: Any, qkv_bias: An
     return x
 
 
-#: Layers that PyTorch computes in one operator: their parts are the operators that the layer calls elsewhere.
+#: Operators that PyTorch fuses: the parts of one are the operators that a program calls elsewhere.
 _FUSED: dict[str, Callable[..., Any]] = {
     "aten._native_multi_head_attention.default": _attention,
     "aten._transformer_encoder_layer_fwd.default": _encoder_layer,
+    "aten.scaled_dot_product_attention.default": _dot_product_attention,
 }
 
 _OWN: dict[str, Callable[..., Any]] = {
     **{f"aten.{name}.default": _of_integers(name, True) for name in ("amax", "amin")},
     "aten.argmax.default": _place_of("max"),
     "aten.argmin.default": _place_of("min"),
-    "aten.scaled_dot_product_attention.default": _dot_product_attention,
     **_FUSED,
     "aten.max.dim": _extreme("max"),
     "aten.min.dim": _extreme("min"),

@@ -22,7 +22,7 @@ import itertools
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from kgen import plan_name
 from kgen.compiler.fusion.template import Template
@@ -45,6 +45,7 @@ LONG_PIECE = 16  # nodes; a kernel of more grows by several at a time
 MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
 CHEAP_FLOPS = 1  # operations for each element; a map of no more is computed by each kernel that reads it, not stored
 REPAIRS = 4  # rounds; a choice of cuts whose kernels lack values that no other one stores is cut further so often at most
+MOST_ATTENDING = 32  # nodes from one contraction to another, with a softmax between; chains of residuals have more
 MANY_NODES = 64  # nodes; of a graph with more, fewer cuts are tried, since their number bounds the time
 
 #: Functions of the C library and of CUDA: a kernel of one operator of that name has another name.
@@ -163,7 +164,8 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
     found: dict[tuple, FusionPlan] = {}
     asked: tuple[_Asked, _Asked] = {}, {}
     refused: set[tuple[Any, ...]] = set()
-    everything = variants(graph, _whole(graph, templates), channels_last=any(t.channels_last for t in templates))
+    known = {"channels_last": any(t.channels_last for t in templates), "attends": any(t.attends for t in templates)}
+    everything = variants(graph, _whole(graph, templates), **known)
     own_moments = any(_kind(n) is Kind.MOMENTS for v in everything for n in v.graph.nodes)
     for variant in reversed(everything):
         # A library call updates running statistics in float32, with errors of its own.
@@ -332,7 +334,7 @@ class _Cutter:
         rest = frozenset(name for name in own if not _is_contraction(self.graph.node(name)))
         if any(n.call is None and n.name not in own | self._cheap for n in self.graph.nodes):
             return  # no library call computes that operator
-        for fusable in dict.fromkeys((own, rest)):
+        for fusable in dict.fromkeys((own.union(*self._attention), own, rest)):
             yield from self._plans_without_spoilers(fusable)
 
     def _plans_without_spoilers(self, fusable: frozenset[str]) -> Iterator[FusionPlan]:
@@ -350,7 +352,7 @@ class _Cutter:
 
     def _plans_of(self, fusable: frozenset[str], spoilers: set[str]) -> Iterator[FusionPlan]:
         """Each way to cut the runs of these nodes; all others are library calls. ``spoilers`` are added to."""
-        ordered = _order(self.graph, self.free, fusable)
+        ordered = _order(self.graph, self.free, fusable, [group for group in self._attention if group <= fusable])
         runs = [list(run) for _, run in itertools.groupby(ordered, lambda n: n.name in fusable)]
         most = _most_choices(self.graph)
         options = [list(itertools.islice(self._cuts(run), most)) if run[0].name in fusable else [None] for run in runs]
@@ -540,7 +542,7 @@ class _Cutter:
 
         A kernel of many nodes grows by several at a time: each attempt lowers them all.
         """
-        length, step, growing = 1, 1, True
+        length, step, growing = self._attending(run), 1, True
         while step:
             if length + step <= len(run) and self._takes(run[: length + step]):
                 length += step
@@ -548,6 +550,31 @@ class _Cutter:
             else:
                 step, growing = step // 2, False
         return length
+
+    @cached_property
+    def _attention(self) -> tuple[frozenset[str], ...]:
+        """The nodes of two contractions with a softmax between that make one kernel. By itself, each may make none."""
+        found: list[frozenset[str]] = []
+        for node in filter(_is_contraction, self.graph.nodes):
+            names, waiting = {node.name}, [*_roots(self.graph, self.free, node.values[0])]
+            while waiting and len(names) < MOST_ATTENDING:
+                before = self.graph.producer(waiting.pop())
+                if before is None or before.name in names or _kind(before) not in LOWERED:
+                    continue
+                names.add(before.name)
+                if not _is_contraction(before):
+                    waiting += [root for v in before.values for root in _roots(self.graph, self.free, v)]
+            between = [n for n in self.graph.nodes if n.name in names]
+            if len(between) > 2 and any(n.op == "softmax" for n in between) and self._takes(between):
+                found.append(frozenset(names))
+        return tuple(found)
+
+    def _attending(self, run: Sequence[Node]) -> int:
+        """How many nodes from the first are two contractions with a softmax between that make one kernel; 1 where they do not."""
+        if not _is_contraction(run[0]):
+            return 1
+        end = next((at for at, node in enumerate(run[1:], 1) if _is_contraction(node)), 0)
+        return end + 1 if any(n.op == "softmax" for n in run[:end]) and self._takes(run[: end + 1]) else 1
 
     def _steps(self, fusable: frozenset[str], pieces: Sequence[_Piece], spoilers: set[str]) -> tuple[Step, ...] | None:
         """The steps of one choice of cuts, with each kernel's name and outputs; ``None`` where a value is missing.
@@ -663,8 +690,10 @@ def _with_views(graph: OpGraph, free: frozenset[str], names: Sequence[str]) -> I
         yield tuple(dict.fromkeys(inner))
 
 
-def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> list[Node]:
+def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str], groups: Sequence[frozenset[str]] = ()) -> list[Node]:
     """The nodes but free ones, with library calls as early as their operands allow: chains behind them stay in one piece.
+
+    The nodes of a group stay in one piece, too: they come as soon as the values are there that the whole group reads.
 
     Nodes with effects keep their places among each other, and before and after the nodes that read what they change.
     """
@@ -675,6 +704,11 @@ def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> lis
     before = {b.name: a.name for a, b in zip(ordered, ordered[1:])}
     places = {n.name: at for at, n in enumerate(nodes)}
     missing = {n.name: {v for v in (*read[n.name], before.get(n.name, "")) if v in places} for n in nodes}
+    for group in groups:
+        outside = {v for name in group for v in missing[name]} - group
+        if not any(_leads_to(missing, v, group) for v in outside):
+            for name in group:
+                missing[name] |= outside
     waiting: dict[str, list[str]] = {}  # the nodes that miss a value
     for name, values in missing.items():
         for value in values:
@@ -696,6 +730,19 @@ def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> lis
                 bisect.insort(at_hand, places[name])
         out.append(node)
     return out
+
+
+def _leads_to(missing: Mapping[str, set[str]], value: str, group: frozenset[str]) -> bool:
+    """Whether the value is made from one of the group."""
+    seen, left = set[str](), [value]
+    while left:
+        name = left.pop()
+        if name in group:
+            return True
+        if name not in seen:
+            seen.add(name)
+            left += missing.get(name, ())
+    return False
 
 
 def _reduce_alike(a: Node, b: Node) -> bool:

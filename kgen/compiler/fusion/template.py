@@ -30,5 +30,9 @@ class Template(Protocol):
     def channels_last(self) -> bool:
         """Whether kernels run along the channels of images, which then lie side by side: convolutions may leave them so."""
 
+    @property
+    def attends(self) -> bool:
+        """Whether it computes two contractions of half types with a softmax between in one kernel."""
+
     def takes(self, program: Program, /) -> bool:
         """Whether a kernel of this schedule computes the program, with all that it stores."""

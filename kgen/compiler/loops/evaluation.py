@@ -19,7 +19,7 @@ from kgen.compiler.loops.access import Loop, Place
 from kgen.compiler.loops.expr import Arg, Binary, Call, Cast, Columns, Const, Expr, Unary, Where
 from kgen.compiler.loops.functions import FUNCTIONS
 from kgen.compiler.loops.indices import COLUMNS, FloorDiv, Modulo
-from kgen.compiler.loops.program import ELEMENT, Contraction, Load, Map, Program, Reduce, Scan, Scatter, Store, Window
+from kgen.compiler.loops.program import ELEMENT, Contraction, Load, Map, Program, Reduce, Scan, Scatter, Store, Strided, Window
 from kgen.compiler.loops.recurrence import Recurrence
 
 if TYPE_CHECKING:
@@ -361,14 +361,24 @@ class _Evaluation:
         return sums.reshape([self.sizes[d] if d in (*self.rows, *self.cols) else 1 for d in range(len(self.dims))])
 
     def _operand(self, of: Contraction) -> Tensor:
-        return evaluate(of.before, self.tensors)[of.x] if of.before else self.tensors[of.x].double()
+        return evaluate(of.before, self.tensors)[of.x] if of.before else self._laid(self.tensors[of.x].double(), of.x_lies)
 
     def _multiplied(self, of: Contraction) -> Tensor:
-        x, weight = self._operand(of).reshape(-1), self.tensors[of.weight].double().reshape(-1)
+        x, weight = self._operand(of).reshape(-1), self._laid(self.tensors[of.weight].double(), of.weight_lies).reshape(-1)
         matrices = of.matrices if of.group is not None else 1
         x = x.reshape(matrices, of.k, -1).mT if of.turned else x.reshape(matrices, -1, of.k)
         weight = weight.reshape(matrices, of.k, -1) if of.transposed else weight.reshape(matrices, -1, of.k).mT
         return x @ weight
+
+    def _laid(self, x: Tensor, lies: Strided | None) -> Tensor:
+        """The elements of an operand in its own order."""
+        import torch
+
+        place, rows = torch.tensor(lies.offset if lies else 0), self.program.row_size
+        for extent, stride in lies.axes if lies else ():
+            size = extent if isinstance(extent, int) else extent.multiple * (self.program.rows // rows.multiple)
+            place = place.unsqueeze(-1) + torch.arange(size) * stride
+        return x.reshape(-1)[place.reshape(-1)] if lies else x
 
     def _convolved(self, of: Contraction, window: Convolution) -> Tensor:
         """The convolution ``[images, channels, pixels...]``."""

@@ -208,6 +208,23 @@ class Scan:
 
 
 @dataclass(frozen=True)
+class Strided:
+    """Where an operand of a contraction lies in a tensor, if not in its own order: in every ``stride``-th element along each axis.
+
+    ``axes`` are extents with strides, the innermost last; an axis of stride 0 repeats what lies inside of it. Together they count the
+    operand's elements in order.
+    """
+
+    axes: tuple[tuple[Size, int], ...]
+    offset: int = 0
+
+    @property
+    def unique(self) -> tuple[tuple[Size, int], ...]:
+        """The axes that repeat nothing."""
+        return tuple((extent, stride) for extent, stride in self.axes if stride)
+
+
+@dataclass(frozen=True)
 class Contraction:
     """The sums that a program begins with: rows of ``x`` times rows of ``weight``, both of ``k`` elements.
 
@@ -217,7 +234,8 @@ class Contraction:
 
     Both are of ``dtype``, and the sums of float32. With a ``window``, the sums are a convolution of images ``x``: rows of the program are channels of images, columns pixels.
     With ``across``, rows are pixels of images, columns channels. Where the sums are pooled, pixels are windows of them. ``before`` computes ``x`` from other tensors, as images by
-    the elements of one.
+    the elements of one, or the softmax of another contraction's sums: both are attention then. ``x_lies`` and ``weight_lies`` say
+    where operands lie that are no tensors in their own order.
     """
 
     name: str
@@ -232,11 +250,23 @@ class Contraction:
     across: bool = False
     before: Program | None = None
     dtype: str = "float32"
+    x_lies: Strided | None = None
+    weight_lies: Strided | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The tensors that the operands are made of."""
-        return (*(self.before.tensors if self.before else (self.x,)), self.weight)
+        return (*(self.before.operands if self.before else (self.x,)), self.weight)
+
+    @property
+    def attends(self) -> bool:
+        """Whether the left operand is the softmax of another contraction's sums."""
+        return self.before is not None and self.before.contraction is not None
+
+    @property
+    def in_order(self) -> bool:
+        """Whether both operands are tensors, or images that are made of some, whose elements lie in order."""
+        return not (self.attends or self.x_lies or self.weight_lies)
 
     def formula(self, n: int) -> str:
         """The formula of the sums, of ``n`` columns, in terms of matrices."""

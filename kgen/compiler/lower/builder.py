@@ -17,7 +17,8 @@ from kgen.compiler.loops.access import Within
 from kgen.compiler.loops.expr import CHOICE, COLUMNS, SELF, Arg, Cast, Expr, const, where
 from kgen.compiler.loops.functions import FUNCTIONS
 from kgen.compiler.loops.indices import Axes, Size, symbols_of
-from kgen.compiler.loops.program import Contraction, Map, Program, Slide
+from kgen.compiler.loops.program import Contraction, Map, Program, Slide, Strided
+from kgen.compiler.lower import attention
 from kgen.compiler.operators.op import Index, Kind
 from kgen.compiler.operators.pointwise import map_expression
 from kgen.compiler.operators.reductions import COMBINES, LOWEST, OF_FEW, OF_ONE, WHOLE, beside, of_few
@@ -121,8 +122,9 @@ class ProgramBuilder:
     inside: frozenset[str]
     axes: Axes
     two_passes: bool
-    lower: Callable[[OpGraph, Sequence[str], Sequence[str]], Program]  #: lowers what stands before a contraction
+    lower: Callable[..., Program]  #: lowers what stands before a contraction
     same: dict[str, sympy.Expr] = field(default_factory=dict)  # new axes of reductions that other axes stand for
+    strided: bool = False  # whether operands of contractions may be views, as those of attention are
     places: dict[sympy.Symbol, str] = field(default_factory=dict)  # symbols in indices that stand for steps
     steps: dict[str, Step] = field(default_factory=dict)
     known: dict[Step, str] = field(default_factory=dict)
@@ -295,8 +297,15 @@ class ProgramBuilder:
             raise NotFusable(f"{node.name} has a matrix that follows the batch")
         if window and not self.graph.is_weight(weight):
             raise NotFusable(f"the kernel of {node.name} is no weight")
-        (x, turned), (weight, other) = ((name, False) if window else self._turned(name) for name in (x, weight))
-        before = self._before(x, window) if window and x in self.inside else None
+        if self.contraction is not None and self.contraction.name != f"{node.name}_sum":
+            raise NotFusable("a kernel stores nothing that is made between two contractions")
+        before = attention.scores(self, x) if self.strided and self._is_made(x) else None
+        lies: list[Strided | None] = [None, None]
+        if self.strided:
+            (x, turned, lies[0]), (weight, other, lies[1]) = (x, False, None) if before else attention.origin(self, x), attention.origin(self, weight)
+        else:
+            (x, turned), (weight, other) = ((name, False) if window else self._turned(name) for name in (x, weight))
+            before = self._before(x, window) if window and x in self.inside else None
         if weight in self.inside or (x in self.inside and before is None):
             raise NotFusable(f"an operand of {node.name} is made in the same kernel")
         self.contraction_index, self.last = index, sympy.Add(*index[2:]) if window else index[-1]
@@ -312,6 +321,8 @@ class ProgramBuilder:
             turned=turned,
             before=before,
             dtype=rows.dtype,
+            x_lies=lies[0],
+            weight_lies=lies[1],
         )
         varies = frozenset().union(*(symbols_of(i) for i in index))
         found = self._keep(self.contraction.name, Step("sums", node.name, (), varies, self.axes.flat(index, node.type.sizes())))
@@ -320,15 +331,13 @@ class ProgramBuilder:
             found = self.map(node.name, Arg(0) + Arg(1), [found, self.value(value, at)])
         return found
 
+    def _is_made(self, x: str) -> bool:
+        """Whether the kernel computes the value: it is no view of a tensor."""
+        return any(OPS[self.graph.node(n).op].kind is not Kind.VIEW for n in attention.leading_to(self.graph, x, self.inside))
+
     def _before(self, x: str, window: Convolution) -> Program | None:
         """The pointwise program that makes the images of a convolution; ``None`` where they are made otherwise."""
-        names, waiting = set(), [x]
-        while waiting:
-            name = waiting.pop()
-            if name in self.inside and name not in names:
-                names.add(name)
-                waiting += self.graph.node(name).values
-        found = self.lower(self.graph, [n.name for n in self.graph.nodes if n.name in names], [x])
+        found = self.lower(self.graph, attention.leading_to(self.graph, x, self.inside), [x])
         pointwise = all(isinstance(step, Map) for step in found.steps) and not found.contraction and found.plain and found.floats
         return found if pointwise and found.cols == window.groups * window.channels_in * window.pixels_in else None
 

@@ -173,7 +173,7 @@ class Layout:
                 raise NotFusable(f"{name} reduces other axes than another reduction of the kernel")
             if step.kind == "reduce" and self._reduced and not symbols - self._reduced <= step.varies:
                 raise NotFusable(f"{name} would be computed again along other axes")
-        order = self._order()
+        order = self._of_contraction() if self.builder.strided else self._order()
         self.span = self._span()
         if self._reduced:
             if self.moments_of or (self.builder.contraction and not (self.span or self._reduces_convolution())):
@@ -217,6 +217,8 @@ class Layout:
             columns *= self.extents[symbol] if whole else 0
         span = columns if places and self._reduced and not self.builder.contraction.window else 0
         *outer, last = self.builder.contraction_index or (0,)
+        if self.builder.strided and len(places) == 1:
+            return span
         if len(places) > 1 or any(not isinstance(i, sympy.Symbol) and i != 0 for i in (*outer, *(() if span else (last,)))):
             raise NotFusable("a kernel reads the sums of a contraction at one place, and through no view")
         if span and self.builder.axes.covers(last, self.graph.type(places[0].text).sizes()[-1]) is None:

@@ -30,10 +30,11 @@ MOST_LOOKED_UP = 16
 MOST_NODES = 128  # nodes of one kernel; a loop that forward unrolls has more
 
 
-def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False) -> Program:
+def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False, strided: bool = False) -> Program:
     """The program of these nodes, which stores ``outputs``. Raises :class:`NotFusable` where they make no kernel.
 
-    ``two_passes`` takes softmax's maximum and sum in two passes over the row instead of one online.
+    ``two_passes`` takes softmax's maximum and sum in two passes over the row instead of one online. Operands of contractions are
+    tensors, or views of tensors where they may be ``strided``. Those of attention may.
     """
     if len(names) > MOST_NODES:
         raise NotFusable(f"it has more than {MOST_NODES} operators")
@@ -43,7 +44,7 @@ def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_p
     same: dict[str, sympy.Expr] = {}
     parts: _Parts | None = None
     while True:
-        builder, found, moments_of = _build(graph, names, outputs, splits, same, parts, two_passes)
+        builder, found, moments_of = _build(graph, names, outputs, splits, same, parts, two_passes, strided)
         wanted = builder.axes.wanted_splits(_indices(builder, found))
         new = {name: inner for name, inner in wanted.items() if name not in splits}
         alike = {} if new else {name: index for name, index in _alike(builder, found).items() if name not in same}
@@ -140,6 +141,8 @@ def _indices(builder: ProgramBuilder, outputs: Sequence[Output]) -> Iterable[sym
         yield from (s.output for s in step.slides)
     for output in outputs:
         yield from output.index
+    if builder.strided:
+        yield from builder.contraction_index
 
 
 def _build(
@@ -150,13 +153,15 @@ def _build(
     same: dict[str, sympy.Expr],
     parts: _Parts | None,
     two_passes: bool,
+    strided: bool,
 ) -> tuple[ProgramBuilder, list[Output], str | None]:
     """Every output, asked for at the indices of its axes; and the value that moments are taken of."""
     nodes = [graph.node(n) for n in names]
     moments = [n for n in nodes if OPS[n.op].kind is Kind.MOMENTS]
     contractions = [n for n in nodes if OPS[n.op].kind is Kind.CONTRACTION]
-    if len(contractions) > 1 or len(moments) > 1:
-        raise NotFusable("a kernel has one contraction, and one result of moments over the batch")
+    attends = len(contractions) == 2 and any(n.op == "softmax" for n in nodes)
+    if len(contractions) > 1 + attends or len(moments) > 1:
+        raise NotFusable("a kernel has one contraction, or two with a softmax between, and one result of moments over the batch")
     if moments and any(moments[0].name in n.values for n in nodes):
         raise NotFusable("moments over the batch end a kernel")
     if any(graph.type(v).numel == 0 for n in nodes for v in (n.name, *n.values) if n.type is not None):
@@ -164,7 +169,7 @@ def _build(
     scatters = {n.name: n for n in nodes if OPS[n.op].kind is Kind.SCATTER}
     if scatters and (set(outputs) != scatters.keys() or contractions or moments or any(v in scatters for n in nodes for v in n.values)):
         raise NotFusable("a kernel that takes values in at places stores nothing else")
-    builder = ProgramBuilder(graph, frozenset(names), Axes(splits), two_passes, lower, same)
+    builder = ProgramBuilder(graph, frozenset(names), Axes(splits), two_passes, lower, same, strided or attends)
     found: list[Output] = []
     moments_of = None
     if moments:
@@ -176,7 +181,7 @@ def _build(
     if scatters:
         return builder, found, None
     # The largest output has the axes. The sums of a contraction have those of the reduction that reads them.
-    largest_first = 1 if contractions and any(OPS[n.op].kind is Kind.REDUCTION and not of_few(n) for n in nodes) else -1
+    largest_first = 1 if contractions and not attends and any(OPS[n.op].kind is Kind.REDUCTION and not of_few(n) for n in nodes) else -1
     for name in sorted((o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS), key=lambda o: largest_first * graph.type(o).numel):
         whole = _stored_index(builder, name, builder.tensor(name, written=True))
         found += (Output(name, builder.value(name, index), index) for index in (parts.of(builder, whole) if parts else (whole,)))

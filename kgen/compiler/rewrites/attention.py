@@ -2,8 +2,8 @@
 
     attention_apart     scaled_dot_product_attention(q, k, v) becomes two products and a softmax between them
 
-Apart, the products run on tensor cores at float32's accuracy, where the library's one kernel for float32 is slower. The scores
-go through memory: that is less than what the products save where heads are wide or rows are short. The search chooses.
+Schedules of attention take all of it as one kernel. Elsewhere the products run apart, on tensor cores at float32's accuracy, and the
+scores go through memory. That is less than what the products save where heads are wide or rows are short. The search chooses.
 """
 
 from __future__ import annotations

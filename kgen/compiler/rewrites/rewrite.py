@@ -35,7 +35,8 @@ class Rewrite:
     weights. ``again`` names a fold behind which this one is applied once more, and the level from which it is. At lower
     levels than its own, that is its only place. Options of one ``group`` share a pipeline. Plans show the name of a rewrite
     that is ``shown``. One that makes weights of products is ``float32_only``: half types would round these. ``layouts`` says
-    that it is for devices whose schedules run along channels that lie side by side.
+    that it is for devices whose schedules run along channels that lie side by side. With ``attends``, half types need a schedule of
+    attention in one kernel: they would round scores between several.
     """
 
     run: Callable[[OpGraph], OpGraph]
@@ -47,6 +48,7 @@ class Rewrite:
     shown: bool = True
     float32_only: bool = False
     layouts: bool = False
+    attends: bool = False
 
     @property
     def name(self) -> str:
@@ -56,9 +58,9 @@ class Rewrite:
 LEVELS = 3
 
 
-def pipelines(rewrites: Sequence[Rewrite], *, half: bool, layouts: bool) -> Iterator[tuple[Rewrite, ...]]:
+def pipelines(rewrites: Sequence[Rewrite], *, half: bool, layouts: bool, attends: bool) -> Iterator[tuple[Rewrite, ...]]:
     """The combinations worth planning for, the plainest first. ``half`` says that a graph has half types."""
-    usable = [of for of in rewrites if not (half and of.float32_only) and (layouts or not of.layouts)]
+    usable = [of for of in rewrites if not (half and (of.float32_only or of.attends > attends)) and (layouts or not of.layouts)]
     always, options, last = ([of for of in usable if of.stage is stage] for stage in (Stage.ALWAYS, Stage.OPTION, Stage.LAST))
     for level in range(LEVELS + 1):
         yield (*always, *_folds(usable, level), *last)

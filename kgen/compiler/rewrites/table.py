@@ -48,7 +48,7 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(linear.product_to_sum, Stage.OPTION, group="small products"),
         Rewrite(linear.diagonal_to_scale, Stage.OPTION, group="small products", float32_only=True),
         Rewrite(linear.pool_to_reduction, Stage.OPTION),
-        Rewrite(attention.attention_apart, Stage.OPTION, float32_only=True),
+        Rewrite(attention.attention_apart, Stage.OPTION, attends=True),
         Rewrite(recurrence.layers_as_wave, Stage.OPTION, place=Place.IN_FRONT),
         Rewrite(recurrence.layers_apart, Stage.OPTION, place=Place.IN_FRONT),
         Rewrite(norms.split_norms, Stage.OPTION, shown=False),
@@ -84,17 +84,20 @@ class Variant:
         return tuple(name for name in self.rewrites if name != _DECOMPOSE and REWRITES[name].shown)
 
 
-def variants(graph: OpGraph, whole: frozenset[str] = frozenset(), *, channels_last: bool = False) -> tuple[Variant, ...]:
+def variants(
+    graph: OpGraph, whole: frozenset[str] = frozenset(), *, channels_last: bool = False, attends: bool = False
+) -> tuple[Variant, ...]:
     """The graphs that the pipelines come to, each once, with the rewrites that took part in it.
 
     Pipelines begin with the graph as it is, and with its decomposition but for attention and the nodes in ``whole``; that
     comes last.
-    ``channels_last`` says whether schedules run along the channels of images that have them side by side.
+    ``channels_last`` says whether schedules run along the channels of images that have them side by side. ``attends`` says whether
+    one computes attention of half types in one kernel.
     """
     found: list[Variant] = []
     decomposed = cleanup.decompose(graph, whole | attention.of_attention(graph))
     half = any(v.type is not None and is_narrow(v.type.dtype) for v in (*graph.inputs, *graph.weights, *graph.nodes))
-    every = tuple(pipelines(tuple(REWRITES.values()), half=half, layouts=channels_last))
+    every = tuple(pipelines(tuple(REWRITES.values()), half=half, layouts=channels_last, attends=attends))
     for start, pipeline in itertools.product(dict.fromkeys((graph, decomposed)), every):
         current, names = start, [_DECOMPOSE] if start != graph else []
         for rewrite in pipeline:

@@ -322,14 +322,14 @@ void products(const bool bfloat16, Operands&... operands) {
     const bool turned_a = !IN_REGISTERS && rest[B + 4], turned_b = rest[IN_REGISTERS ? B + 4 : B + 5];
     start_products({IN_REGISTERS ? 0 : rest[0], rest[B], COLS, rest[B + 1] != 0, bfloat16, turned_a, turned_b, sums[0], rows});
 }
-template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n128k16_f32_f16_f16(Operands&&... operands) { products<128>(false, operands...); }
-template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n128k16_f32_bf16_bf16(Operands&&... operands) { products<128>(true, operands...); }
-template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n256k16_f32_f16_f16(Operands&&... operands) { products<256>(false, operands...); }
-template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n256k16_f32_bf16_bf16(Operands&&... operands) { products<256>(true, operands...); }
+#define PRODUCTS(N) \
+    template <typename... Operands> void wgmma_mma_async_sync_aligned_m64n##N##k16_f32_f16_f16(Operands&&... operands) { products<N>(false, operands...); } \
+    template <typename... Operands> void wgmma_mma_async_sync_aligned_m64n##N##k16_f32_bf16_bf16(Operands&&... operands) { products<N>(true, operands...); }
+PRODUCTS(8) PRODUCTS(16) PRODUCTS(24) PRODUCTS(32) PRODUCTS(40) PRODUCTS(48) PRODUCTS(56) PRODUCTS(64)
+PRODUCTS(72) PRODUCTS(80) PRODUCTS(88) PRODUCTS(96) PRODUCTS(104) PRODUCTS(112) PRODUCTS(120) PRODUCTS(128)
+PRODUCTS(136) PRODUCTS(144) PRODUCTS(152) PRODUCTS(160) PRODUCTS(168) PRODUCTS(176) PRODUCTS(184) PRODUCTS(192)
+PRODUCTS(200) PRODUCTS(208) PRODUCTS(216) PRODUCTS(224) PRODUCTS(232) PRODUCTS(240) PRODUCTS(248) PRODUCTS(256)
+#undef PRODUCTS
 
 // Products of a warp, 16 rows of a by 8 rows of b. Lane l has of a: rows l / 4 and l / 4 + 8, of b: row l / 4. Of both it has, in
 // words of 32 bits, the k at l % 4 and 4 behind.
@@ -385,6 +385,9 @@ void copy_box(const Box& box);
 static inline void cp_async_bulk_tensor_3d_shared_cluster_global_mbarrier_complete_tx_bytes(
     uint32_t to, const CUtensorMap* map, int x, int y, int z, uint32_t barrier
 ) { copy_box({map, to, barrier, {x, y, z}}); }
+static inline void cp_async_bulk_tensor_4d_shared_cluster_global_mbarrier_complete_tx_bytes(
+    uint32_t to, const CUtensorMap* map, int x, int y, int z, int w, uint32_t barrier
+) { copy_box({map, to, barrier, {x, y, z, w}}); }
 static inline void cp_async_bulk_tensor_3d_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(
     uint32_t to, const CUtensorMap* map, int x, int y, int z, uint32_t barrier, uint16_t blocks
 ) { copy_box({map, to, barrier, {x, y, z}, {}, blocks}); }

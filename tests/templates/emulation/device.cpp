@@ -470,7 +470,7 @@ int for_box(const ptx::Box& box, const CUtensorMap& map, Each each) {
         }
     };
     if (!map.windows) {
-        int64_t at[5] = {box.at[0]};
+        int64_t at[5] = {box.at[0], 0, 0, box.at[3]};
         for (int z = 0; z < map.box[2]; ++z) {
             for (int y = 0; y < map.box[1]; ++y) {
                 at[1] = box.at[1] + y, at[2] = box.at[2] + z;
@@ -595,17 +595,19 @@ void read_rows(Block& block, const Pipe::Issued& issued, double (&to)[64][16]) {
     }
 }
 
-// sums: 64 rows of N columns.
+// sums: 64 rows of `cols` columns, N of them at a time.
 template <int N>
-void multiply(Block& block, const Pipe::Issued& issued, float* sums) {
+void multiply(Block& block, const Pipe::Issued& issued, float* sums, const int cols) {
     constexpr int M = 64, K = 16;
     alignas(64) static double a[M][K], b[K][N];
     const ptx::Products& products = issued.products;
     const Matrix of_b(products.b, products.turned_b);
     read_rows(block, issued, a);
-    for (int n = 0; n < N; ++n) read_row(block, of_b, n, products.bfloat16, &b[0][n], N);
-    if (!products.accumulate) std::fill(sums, sums + M * N, 0.0f);
-    for (int m = 0; m < M; ++m) add_products<K, N>(a[m], b, sums + m * N);
+    if (!products.accumulate) std::fill(sums, sums + M * cols, 0.0f);
+    for (int first = 0; first < cols; first += N) {
+        for (int n = 0; n < N; ++n) read_row(block, of_b, first + n, products.bfloat16, &b[0][n], N);
+        for (int m = 0; m < M; ++m) add_products<K, N>(a[m], b, sums + m * cols + first);
+    }
 }
 
 // The place of accumulator i of a lane of a warpgroup: lane l of warp w has rows 16 w + l / 4 and 8 below, of each group of 8 columns
@@ -646,7 +648,8 @@ void issue(void* const* all) {
 void finish_products(Block& block, Pipe& pipe, const size_t pending) {
     for (; pipe.groups.size() > pending; pipe.groups.pop_front()) {
         for (const Pipe::Issued& issued : pipe.groups.front()) {
-            (issued.products.cols == 256 ? multiply<256> : multiply<128>)(block, issued, pipe.held[issued.key].data());
+            const int cols = issued.products.cols;
+            (cols % 128 == 0 ? multiply<128> : multiply<8>)(block, issued, pipe.held[issued.key].data(), cols);
         }
     }
     for (auto held = pipe.held.begin(); held != pipe.held.end();) {
@@ -807,7 +810,7 @@ CUresult cuTensorMapEncodeTiled(
     const cuuint32_t* box, const cuuint32_t* steps, CUtensorMapInterleave, const CUtensorMapSwizzle swizzle, CUtensorMapL2promotion,
     CUtensorMapFloatOOBfill
 ) {
-    if (encode(map, type, static_cast<int>(rank), memory, sizes, strides, steps, static_cast<int>(box[0]), swizzle) || rank != 3) return CUDA_ERROR_INVALID_VALUE;
+    if (encode(map, type, static_cast<int>(rank), memory, sizes, strides, steps, static_cast<int>(box[0]), swizzle) || rank > 4 || (rank == 4 && box[3] != 1)) return CUDA_ERROR_INVALID_VALUE;
     for (cuuint32_t i = 0; i < rank; ++i) {
         map->box[i] = static_cast<int>(box[i]);
         if (box[i] < 1 || box[i] > 256) return CUDA_ERROR_INVALID_VALUE;

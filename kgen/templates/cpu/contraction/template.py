@@ -26,7 +26,7 @@ class Contraction(common.Vectorised):
 def takes(program: Program) -> bool:
     """Programs that begin with a float32 contraction of matrices whose left operand has its rows along k; maps follow it."""
     of = program.contraction
-    if of is None or of.window is not None or of.before or of.turned or program.moments_of or program.reductions:
+    if of is None or of.window is not None or of.before or not of.in_order or of.turned or program.moments_of or program.reductions:
         return False
     fixed = isinstance(program.col_size, int)
     return fixed and program.floats and not program.narrow and not any(x.access.mask or x.args for x in program.reads)

@@ -57,7 +57,7 @@ def takes(program: Program) -> bool:
     of = program.contraction
     if program.span and not _takes_spans(program):
         return False
-    if of is None or of.window is not None or not program.floats or any(x.access.mask or x.args for x in program.reads):
+    if of is None or of.window is not None or not of.in_order or not program.floats or any(x.access.mask or x.args for x in program.reads):
         return False
     if not is_narrow(of.dtype):
         return not program.narrow

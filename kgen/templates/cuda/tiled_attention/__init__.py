@@ -1,0 +1,1 @@
+"""The schedule ``tiled_attention`` for CUDA."""
