@@ -191,7 +191,7 @@ def measured_again(runner: StrictRunner, reason: str, *, beside: StrictRunner, g
     """Measure a suspected subject again in turns with PyTorch (``beside``), a few times at most. On a busy machine,
     PyTorch's times of another moment mislead, and so do the medians of few calls. Each time has more calls than the one
     before. Returns the anomaly that stays, or an empty text. Only the samples of the last measurement are kept."""
-    calls = max(MIN_CALLS, calls_per_block(runner.steady_ms, "cuda" if runner.cuda else "cpu"))
+    calls = max(MIN_CALLS, calls_per_block(runner.steady_ms, runner.kind))
     for times in range(1, REMEASUREMENTS + 1):
         if not reason or runner.median_ms < runner.floor_ms:
             break  # a busy machine makes no subject too fast
