@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from kgen.agent.proposer import Context
+from kgen.devices.kinds import kind_of
 
 FAILURES = 4  #: the last ones are shown
 PLANS = 4
@@ -23,4 +24,4 @@ def messages(context: Context) -> tuple[str, str]:
         best=best, source=context.sources.get(best.candidate or "", "")[:_MOST_SOURCE] if best else "",
         failures=context.failures[-FAILURES:], found=context.found, tried=len(context.verdicts),
     )  # fmt: skip
-    return texts.get_template("system.md.j2").render(language="CUDA" if context.hardware.device_type == "cuda" else "C++").strip(), question.strip()
+    return texts.get_template("system.md.j2").render(language="CUDA" if kind_of(context.hardware.device_type).accelerator else "C++").strip(), question.strip()

@@ -72,7 +72,7 @@ class OwnTemplate:
             title=f"{self.name} with {', '.join(f'{k}={v}' for k, v in params.items()) or 'no parameters'}, for {problem.title}.",
             params=dict(params), constant=device.source_constant, text=_literal(rendered), flags_constant=device.flags_constant,
             flags=[*device.flags(hardware, (), False), *self.flags], name="".join(c if c.isalnum() else "_" for c in name),
-            arguments=_ARGUMENTS[hardware.device_type], host=self.host.strip(),
+            arguments=_ARGUMENTS[device.source_constant], host=self.host.strip(),
         )  # fmt: skip
 
     def _rendered(self, problem: Problem, params: Params) -> str:
@@ -89,9 +89,10 @@ class OwnTemplate:
             raise InputError(f"{self.path}: rendering it with {dict(params)} raised {type(error).__name__}: {error}") from error
 
 
+#: Arguments of the build, by the constant that holds the source.
 _ARGUMENTS = {
-    "cuda": 'cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS',
-    "cpu": "cpp_sources=CPP_SOURCE, extra_cflags=CFLAGS",
+    "CUDA_SOURCE": 'cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS',
+    "CPP_SOURCE": "cpp_sources=CPP_SOURCE, extra_cflags=CFLAGS",
 }
 _FILE = '''"""{title}"""
 

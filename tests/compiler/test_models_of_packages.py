@@ -22,6 +22,7 @@ SIZES = {
 }
 #: Calls that stay with the library beside attention, which may: the first convolution, and masks of padded tokens.
 LEFT = {
+    "llama_blocks": {"aten.linear.default"},  # queries, keys and values as one product, which may be the library's
     "bert": {"aten.arange.default", "aten.index.Tensor"},
     "t5_encoder": {"aten.arange.default", "aten.index.Tensor", "aten.embedding.default"},
     "vit": {"aten.conv2d.default"},

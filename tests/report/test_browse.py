@@ -29,7 +29,7 @@ from yaml import safe_load
 from kgen.browse.server import QUERIES
 from kgen.kernel_task import Measured, Operand, TaskKey, Variant
 from kgen.protocol import Status
-from kgen.store import Database, attempts, models, modules, queries, requests, tasks
+from kgen.store import Database, attempts, models, modules, proposals, queries, requests, tasks
 from kgen.store.attempts import Attempt
 from kgen.store.requests import StoredRequest
 from kgen.store.rows import from_problem
@@ -86,6 +86,13 @@ def add_task(database: Database) -> None:
     tasks.add_steps(database, str(candidate), [tasks.Step("k0", key.id, found.id)])
 
 
+def add_proposal(database: Database) -> None:
+    """An answer without proposals, of the first sweep."""
+    with database.connections.read() as connection:
+        sweep = connection.execute(select(models.Sweep.id)).scalars().first()
+    proposals.add(database, proposals.StoredProposals(str(sweep), 1, "folder", "", "", "", None, None, ()))
+
+
 @pytest.fixture(scope="module")
 def served(reported: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server over a copy of a filled database, in a folder whose name means something in a URL."""
@@ -97,6 +104,7 @@ def served(reported: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         requests.add(database, [StoredRequest("", "first", "0", 0, {"candidate": ""})])
         modules.keep(database, modules.StoredModule("f" * 64, "Block", 1.0, ()))
         add_task(database)
+        add_proposal(database)
     with serving(home) as found:
         yield found
 

@@ -31,7 +31,7 @@ def siblings_in_one(graph: OpGraph) -> OpGraph:
 
 
 def _key(graph: OpGraph, node: Node) -> tuple[Any, ...] | None:
-    """What nodes must share to be one product; ``None`` of a node that is none with a weight of its own."""
+    """The properties that the nodes of one product share. ``None`` where a node is no product with a weight of its own."""
     one_window = node.op in TARGETS and node["groups"] == 1 and not node["transposed"]
     if not (node.op == "linear" or one_window) or len(set(node.inputs)) != len(node.inputs):
         return None

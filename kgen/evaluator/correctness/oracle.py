@@ -831,7 +831,7 @@ class _Desk:
         self._oracle = oracle = Oracle(
             self._problem, self._device, given["accuracy"], given["secret"], given["construction"], shared=given["shared"],
             strict=given["strict"], most_rows=given["rows"], without=given["without"], seconds=given["seconds"])
-        if self._device == "cpu":
+        if not kind_of(self._device).accelerator:
             oracle.set_threads(given["threads"])
         init, init_node = Arena.holding(oracle.loaded.init_inputs())
         return {

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Mapping
 
 from kgen import paths
+from kgen.devices.kinds import kind_of
 from kgen.errors import DiskError, InputError
 from kgen.problems import trace_file
 from kgen.problems.definitions import Definitions, names_in
 from kgen.problems.problem import Problem, load, without_values
 from kgen.tuning.export import Verified
 
-_BACKENDS = {"cuda": "cuda", "cpu": "cpu"}  #: names of kernels' backends by type of device
 
 
 def check_hub(problem: Problem, folder: Path) -> None:
@@ -54,14 +54,14 @@ def hub(found: Verified) -> dict[Path, str]:
     The layer has ``forward`` alone. It runs on the tensors of the module whose forward it takes the place of.
     """
     name = kernel_name(found.problem.name)
-    backend = _BACKENDS[found.candidate.device_type]
+    backend = found.candidate.device_type  # the layout names backends as torch names devices
     module = name.replace("-", "_")
     layer = "".join(part.capitalize() for part in name.split("-"))
     forward = _Forward(found.candidate.source)
     names = {"name": name, "layer": layer, "backend": backend, "problem": found.problem, "figures": found.figures}
     metadata: dict[str, Any] = {
         "name": name, "id": f"_{module}_{backend}_{found.candidate.id[:7]}", "version": 1, "license": "unknown", "python-depends": [],
-        "backend": {"type": backend, **({"archs": [_capability(found.environment.arch)]} if backend == "cuda" else {})},
+        "backend": {"type": backend, **({"archs": [_capability(found.environment.arch)]} if kind_of(backend).accelerator else {})},
     }  # fmt: skip
     build = Path("build") / f"torch-{backend}"
     return {
