@@ -2,7 +2,7 @@
 
     python benchmarks/networks.py [--only REGEX] [--dtype bfloat16] [--time 240] [--baselines eager,compile] [--shard 1/2]
 
-The networks are those of ``problems/models`` and ``network_problems``, at the sizes that their files name, and Llama of
+The networks are those of ``problems/models`` and ``network_problems/vision.py``, at the sizes that their files name, and Llama of
 four layers. Each is one sweep from nothing. A row that is recorded already is skipped (``--again`` repeats). ``--shard
 1/2`` takes every second network and records it apart, so that two GPUs share the work; ``--merge`` joins such records.
 """
@@ -22,20 +22,20 @@ from _record import RESULTS, ROOT, Cell, conditions, record
 
 NAME = "networks"
 TITLE = "Networks in eval mode"
-MODELS, VISION = ROOT / "problems" / "models", ROOT / "benchmarks" / "network_problems"
+MODELS, VISION = ROOT / "problems" / "models", ROOT / "benchmarks" / "network_problems" / "vision.py"
 #: File and overrides by the name of the row, the networks with goals first.
-NETWORKS: dict[str, tuple[Path, dict[str, int]]] = {
+NETWORKS: dict[str, tuple[Path, dict[str, int | str]]] = {
     "BERT base": (MODELS / "bert.py", {}),
-    "ResNet-50": (VISION / "resnet50.py", {}),
+    "ResNet-50": (VISION, {"network": "resnet50", "batch_size": 64}),
     "Llama, 4 layers": (MODELS / "llama_blocks.py", {"layers": 4}),
-    "ConvNeXt tiny": (VISION / "convnext_tiny.py", {}),
+    "ConvNeXt tiny": (VISION, {"network": "convnext_tiny", "batch_size": 32}),
     "GPT-2": (MODELS / "gpt2.py", {}),
     "ViT base": (MODELS / "vit.py", {}),
     "Whisper encoder": (MODELS / "whisper_encoder.py", {}),
     "T5 base encoder": (MODELS / "t5_encoder.py", {}),
-    "EfficientNet-B0": (VISION / "efficientnet_b0.py", {}),
-    "MobileNetV3": (VISION / "mobilenet_v3.py", {}),
-    "Swin tiny": (VISION / "swin_tiny.py", {}),
+    "EfficientNet-B0": (VISION, {"network": "efficientnet_b0", "batch_size": 32}),
+    "MobileNetV3": (VISION, {"network": "mobilenet_v3_large", "batch_size": 64}),
+    "Swin tiny": (VISION, {"network": "swin_t", "batch_size": 32}),
 }
 
 
@@ -69,8 +69,8 @@ def _swept(network: str, options: argparse.Namespace) -> dict[str, Cell]:
     """The row of one network."""
     file, sizes = NETWORKS[network]
     arguments = argparse.Namespace(
-        device="cuda", budget=1_000, baselines=options.baselines, dtype=options.dtype, accuracy=None, time=options.time,
-        sizes=[f"{key}={value}" for key, value in sizes.items()],
+        device="cuda", budget=1_000, baselines=options.baselines, cut=False, dtype=options.dtype, accuracy=None, time=options.time,
+        sizes=[f"{key}={value!r}" for key, value in sizes.items()],
     )  # fmt: skip
     where = conditions()
     row = kernelbench.sweep(file, arguments, where.commit, ["--mode", "eval"])

@@ -1,17 +1,18 @@
-"""ResNet-50 as the package torchvision builds it."""
+"""A network for images as the package torchvision builds it; ``network`` is the name of its function there."""
 
 import torch
 import torch.nn as nn
-from torchvision.models import resnet50
+import torchvision
 
+network = "resnet50"
 batch_size = 64
 image = 224
 
 
 class Model(nn.Module):
-    def __init__(self):
+    def __init__(self, network):
         super().__init__()
-        self.model = resnet50()
+        self.model = torchvision.models.get_model(network)
 
     def forward(self, pixels):
         """pixels: (batch, 3, image, image) -> scores (batch, 1000)"""
@@ -23,4 +24,4 @@ def get_inputs():
 
 
 def get_init_inputs():
-    return []
+    return [network]
