@@ -157,10 +157,15 @@ def _check(module: nn.Module, calls: Sequence[Call], options: Options) -> None:
 # The search
 
 
+def _settings(options: Options) -> tuple[Any, ...]:
+    """All that a stored result holds for, beside the module and its calls."""
+    return ("module", options.accuracy, options.modules, *sorted(live.flags().items()))
+
+
 def _known(module: nn.Module, calls: Sequence[Call], options: Options) -> tuple[str, Found | tuple[Tried, ...]]:
     """The module's fingerprint, and the stored result if there is one. A module that kgen cannot look at has no fingerprint."""
     try:
-        key = fingerprint(module, [*calls], ("module", options.accuracy, options.modules, *sorted(live.flags().items())))
+        key = fingerprint(module, [*calls], _settings(options))
     except Exception as error:  # of attributes and classes of any kind
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return "", (Tried("", type(module).__name__, f"kgen cannot look at it: {reason}"),)

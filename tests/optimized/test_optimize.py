@@ -349,7 +349,7 @@ def test_the_store_is_asked_before_anything_is_swept(module: Block, sweeps: Swee
     assert again.kgen.replaced and again.kgen.from_store and len(sweeps.names) == 1
     assert again.kgen.speedup == FASTER
     with Database.open() as database:
-        kept += [found for found in [modules.find(database, fingerprint(Block().eval(), [((X,), {})], _settings()))] if found]
+        kept += [found for found in [modules.find(database, fingerprint(Block().eval(), [((X,), {})], optimize._settings(optimize.Options())))] if found]
     assert [part["paths"] for part in kept[0].parts] == [[""]]
     texts.clear()
     assert not optimized(module, cached_only=True).kgen.replaced  # its text was pruned
@@ -358,12 +358,6 @@ def test_the_store_is_asked_before_anything_is_swept(module: Block, sweeps: Swee
 def _noted(winner: Any, texts: dict[str, tuple[str, str]]) -> Any:
     texts[winner.candidate] = winner.source, winner.problem_source
     return winner
-
-
-def _settings() -> tuple[Any, ...]:
-    from kgen.protocol import Accuracy
-
-    return ("module", Accuracy.PYTORCH, "auto")
 
 
 def test_fingerprints_tell_modules_apart(module: Block) -> None:
