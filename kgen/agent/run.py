@@ -26,7 +26,7 @@ from kgen.protocol import Accuracy, Evaluation, Phase, Status
 from kgen.statistics import Interval, fastest, median_ms, standing
 from kgen.store import Database, models, proposals, queries
 from kgen.store.proposals import StoredProposals
-from kgen.tuning.design import Design
+from kgen.tuning.design import Design, named
 from kgen.tuning.eval_file import OUTSIDE, syntax_error
 from kgen.tuning.sweep import designed
 
@@ -240,9 +240,7 @@ class _Run:
         else:
             raise _Refused(f"there is no plan {proposal.plan[:120]!r}: name one of the plans that were shown, or its number")
         choice, option = self.design.choices[number], self.design.options[number]
-        params: dict[str, ParamValue] = {}
-        for kernel, prefix, index in zip(option.kernels, choice.prefixes, option.plainest or ()):
-            params |= {f"{prefix}{name}": value for name, value in kernel[index].items()}
+        params = named(choice.prefixes, (kernel[index] for kernel, index in zip(option.kernels, option.plainest or ())))
         if unknown := [name for name in proposal.params if name not in params]:
             raise _Refused(f"the plan has no parameter {unknown[0][:60]!r}: it has {', '.join(params) or 'none'}")
         point = self.design.point(choice.name, {**params, **proposal.params})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Sequence
 
 from kgen.agent.proposer import KGEN, Context, Proposal, Proposals, Settings, Verdict
-from kgen.candidate import ParamValue
 from kgen.errors import InputError
+from kgen.tuning.design import named
 from kgen.tuning.search import STRATEGIES, TASKS, Point, Strategy
 
 
@@ -37,10 +37,8 @@ class Searching:
         if self._asked is None:
             return Proposals(())
         plan = context.plans[self._asked.option]
-        params: dict[str, ParamValue] = {}
-        for kernel, prefix, index in zip(plan.option.kernels, plan.prefixes, self._asked.choice):
-            params |= {f"{prefix}{name}": value for name, value in kernel[index].items()}
-        return Proposals((Proposal(KGEN, plan=plan.name, params=params),))
+        chosen = (kernel[index] for kernel, index in zip(plan.option.kernels, self._asked.choice))
+        return Proposals((Proposal(KGEN, plan=plan.name, params=named(plan.prefixes, chosen)),))
 
     def tell(self, verdicts: Sequence[Verdict]) -> None:
         self._waiting += [verdict.ms if verdict.ok else None for verdict in verdicts]

@@ -14,10 +14,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Iterator
+from typing import Iterable, Iterator, Sequence
 
 from kgen import plan_name
-from kgen.candidate import COUNTABLE, Candidate, Params, Rejection
+from kgen.candidate import COUNTABLE, Candidate, Params, ParamValue, Rejection
 from kgen.codegen.registry import template_for, templates
 from kgen.codegen.render import Way, render
 from kgen.codegen.space import Space
@@ -71,6 +71,11 @@ class _Choice:
     def prefixes(self) -> tuple[str, ...]:
         """For each kernel, the prefix of its parameters in a candidate."""
         return tuple(f"{step.kernel}." for step in self.data.steps if step.schedule)
+
+
+def named(prefixes: Sequence[str], chosen: Iterable[Params]) -> dict[str, ParamValue]:
+    """The parameters of a plan's kernels, as a candidate names them."""
+    return {f"{prefix}{name}": value for prefix, params in zip(prefixes, chosen) for name, value in params.items()}
 
 
 class Design:
@@ -205,8 +210,7 @@ class Design:
         """The rejection of a point that failed to render."""
         choice, option = self.choices[point.option], self.options[point.option]
         chosen = [kernel[index] for kernel, index in zip(option.kernels, point.choice)]
-        params = {f"{prefix}{k}": v for prefix, params in zip(choice.prefixes, chosen) for k, v in params.items()}
-        return Rejection(choice.name, params, "rendering", str(error))
+        return Rejection(choice.name, named(choice.prefixes, chosen), "rendering", str(error))
 
     def _rendered(self, point: Point) -> Candidate:
         choice, option = self.choices[point.option], self.options[point.option]
