@@ -10,8 +10,7 @@ diagonal count as -infinity, and whole tiles of them need not be computed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Sequence
 
 import sympy
@@ -59,6 +58,10 @@ class Matrices:
         """The offset in C of the first element of the matrix of that number."""
         terms = [f"({digit}) * {stride}ll" if " " in digit else f"{digit} * {stride}ll" for digit, _, stride in self.digits(number) if stride]
         return " + ".join([*terms, *([str(self.offset)] if self.offset else [])]) or "0"
+
+    def unique_place(self, number: str) -> str:
+        """The offset in C of a matrix by its number among those that differ."""
+        return replace(self, outer=tuple((extent, stride) for extent, stride in self.outer if stride)).place(number)
 
     def unique(self, number: str) -> str:
         """The number in C of the matrix among those that differ."""
@@ -151,6 +154,11 @@ class Attention:
     def out(self) -> int:
         """Elements of a row of v and of the result."""
         return self.program.cols
+
+    @property
+    def formula(self) -> str:
+        """The attention with its sizes, for a comment."""
+        return f"softmax(q[{self.queries}, {self.width}] . k[{self.keys}, {self.width}]^T) . v[{self.keys}, {self.out}]"
 
     @property
     def dtype(self) -> str:

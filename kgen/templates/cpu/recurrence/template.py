@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from kgen.codegen.arguments import arguments as pointers, rendering
-from kgen.codegen.c_printer import expression, output_pointer, pointer
+from kgen.codegen.c_printer import output_pointer, pointer
+from kgen.codegen.recurrent import recurrent_context, sizes_of
 from kgen.codegen.space import Space
 from kgen.codegen.template import Argument, Filled, Rendering, Task, Template
-from kgen.compiler.graph.library_call import BatchSize
 from kgen.compiler.loops.program import Program
 from kgen.compiler.loops.recurrence import CELL, HIDDEN, OUTPUT
 from kgen.devices.roofline import Arithmetic
@@ -39,7 +39,6 @@ def render(schedule: Recurrent) -> Rendering:
     at_once = -(-batch // -(-batch // most))  # rows of the batch come in equal groups
     panels = -(-of.hidden // width)
     pack = f"{task.kernel.name}_pack"
-    sizes = {name: "rows" if isinstance(size, BatchSize) else str(size) for name, size in (("steps", of.steps), ("batch", of.batch))}
     weights = [layer.weight for layer in of.layers]
     packed = {
         weight: Argument(f"{weight}_packed", "prepared", weight, str(panels * width * of.rows), filled=Filled(pack, panels))
@@ -47,28 +46,19 @@ def render(schedule: Recurrent) -> Rendering:
     }
     args = [packed.get(a.tensor, a) if a.role == "in" else a for a in pointers(schedule)]
     memory = of.directions * of.hidden * (1 + len(of.cell.states))
-    args.append(Argument("workspace", "workspace", size=f"{memory} * {sizes['batch']}"))
+    args.append(Argument("workspace", "workspace", size=f"{memory} * {sizes_of(of)['batch']}"))
     last = [("steps % 2 * elements", HIDDEN), ("2 * elements", CELL)]
     context = {
+        **recurrent_context(of, "cpu"),
         "pack": pack,
         "width": width,
         "at_once": at_once,
         "panels": panels,
-        "gates": of.cell.gates,
-        "hidden": of.hidden,
-        "directions": of.directions,
-        "batch_first": of.batch_first,
         "packed": [packed[weight].name for weight in weights],
         "biases": [pointer(layer.bias) for layer in of.layers if layer.bias],
-        "products": pointer(of.products),
-        "initial": [pointer(name) for name in of.states],
         "begin": f"{of.first * of.hidden} * batch",
-        "states": of.cell.states,
-        "used": {arg for step in of.cell.steps for arg in step.args},
-        "cell": [f"const float {x.name} = {expression(x.expression, x.args, 'cpu')};" for x in of.cell.steps],
         "output": output_pointer(of.result(OUTPUT)) if of.result(OUTPUT) else "",
         "last": [(memory, output_pointer(of.result(kind))) for memory, kind in last if of.result(kind)],
-        **sizes,
     }
     return rendering(schedule, args, context)
 

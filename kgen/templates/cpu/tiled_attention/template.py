@@ -56,7 +56,7 @@ def render(schedule: Attention) -> Rendering:
     rows = [load_statement(x, read_from, "row", "0") for x in of.row_loads] + [statement(m, "cpu") for m in of.rows]
     needed = {s.name for s in (*of.row_loads, *of.rows)}
     context = {
-        "formula": f"softmax(q[{of.queries}, {of.width}] . k[{of.keys}, {of.width}]^T) . v[{of.keys}, {of.out}]",
+        "formula": of.formula,
         "queries": of.queries,
         "keys": of.keys,
         "k": of.width,
@@ -92,9 +92,8 @@ def render(schedule: Attention) -> Rendering:
 
 def _operand(of: Matrices) -> dict[str, object]:
     """The context of an operand: its pointer, and where matrices, lines and elements lie; the matrices that differ by their number."""
-    unique = Matrices(of.tensor, tuple((extent, stride) for extent, stride in of.outer if stride), of.line, of.element, of.offset)
     return {
-        "name": pointer(of.tensor), "place": of.place("matrix"), "unique": of.unique("matrix"), "unique_place": unique.place("matrix"),
+        "name": pointer(of.tensor), "place": of.place("matrix"), "unique": of.unique("matrix"), "unique_place": of.unique_place("matrix"),
         "repeats": of.repeats, "line": of.line, "element": of.element,
     }  # fmt: skip
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from kgen.codegen.arguments import arguments as pointers, declared, rendering
-from kgen.codegen.c_printer import expression, output_pointer, pointer
+from kgen.codegen.c_printer import output_pointer, pointer
+from kgen.codegen.recurrent import recurrent_context, sizes_of
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Argument, Rendering, Schedule, Task, Template, parameter
-from kgen.compiler.graph.library_call import BatchSize
 from kgen.compiler.loops.program import Program
 from kgen.compiler.loops.recurrence import CELL, HIDDEN, OUTPUT, Recurrence
 
@@ -126,14 +126,13 @@ def space(task: Task) -> Space:
 
 def render(schedule: Recurrent) -> Rendering:
     of = schedule.of
-    sizes = {name: "rows" if isinstance(size, BatchSize) else str(size) for name, size in (("steps", of.steps), ("batch", of.batch))}
     elements = f"{of.hidden * of.directions} * steps * batch"
     args = pointers(schedule)
     output = output_pointer(of.result(OUTPUT)) if of.result(OUTPUT) else ""
     memories = [f"workspace + {number} * {elements}" for number in range(of.depth - 1)] + [output or f"workspace + {of.depth - 1} * {elements}"]
     kept = of.depth - bool(output)  # layers whose outputs are no result
     if kept:
-        extents = [str(of.hidden * of.directions * kept), *sizes.values()]
+        extents = [str(of.hidden * of.directions * kept), *sizes_of(of).values()]
         args.append(Argument("workspace", "workspace", size=" * ".join(extents)))
     fields = [name for name in ("weight", "bias", "inner_weight", "inner_bias") if getattr(of.layers[-1], name)]
     layers = [
@@ -141,19 +140,16 @@ def render(schedule: Recurrent) -> Rendering:
         for number, layer in enumerate(of.layers)
     ]
     last = [(state, output_pointer(of.result(kind))) for state, kind in (("hidden", HIDDEN), ("cell", CELL)) if of.result(kind)]
-    used = {arg for step in of.cell.steps for arg in step.args}
     own = [a for a in args if a.tensor in (of.products, *of.states) or a.name in dict(last).values()]
+    shared = recurrent_context(of, "cuda")
     context = {
+        **shared,
         "threads": schedule.threads, "units": schedule.units, "slice": schedule.slice, "together": schedule.together,
         "blocks": schedule.blocks, "k": schedule.k, "warp_rows": schedule.warp_rows, "padded_rows": schedule.warps * schedule.warp_rows,
         "padded_slice": schedule.padded_slice, "owned": schedule.owned, "vectors": schedule.vectors, "in_flight": schedule.in_flight, "ahead": schedule.ahead, "shared_bytes": schedule.shared_bytes,
-        "gates": of.cell.gates, "hidden": of.hidden, "directions": of.directions, "depth": of.depth, "batch_first": of.batch_first,
-        "biased": bool(of.layers[0].bias), "states": of.cell.states, "initial": [pointer(name) for name in of.states],
-        "first_layer": of.first, "products": pointer(of.products), "fields": fields, "layers": layers, "last": last,
-        "used": used, "kept": [state for state in of.cell.states if state in used or state in dict(last)],
-        "cell": [f"const float {x.name} = {expression(x.expression, x.args, 'cuda')};" for x in of.cell.steps],
+        "depth": of.depth, "biased": bool(of.layers[0].bias), "first_layer": of.first, "fields": fields, "layers": layers, "last": last,
+        "kept": [state for state in of.cell.states if state in shared["used"] or state in dict(last)],
         "begins": [("workspace", f"{kept} * {elements}")] * bool(kept) + [(output, elements)] * bool(output),
-        **sizes,
     }  # fmt: skip
     found = rendering(schedule, args, context)
     mine = {"parameters": ", ".join(map(declared, own)), "arguments": ", ".join(a.name for a in own)}

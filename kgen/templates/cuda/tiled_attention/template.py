@@ -147,7 +147,7 @@ def render(schedule: Attention) -> Rendering:
     operand = DTYPES[of.dtype].memory if schedule.narrow else "__half"
     used = [a for a in args if a.tensor in {*(x.tensor for x in (*of.loads, *of.row_loads)), *program.tensors, *(s.tensor for s in program.stores)} or a.role == "out"]
     context = {
-        "formula": f"softmax(q[{of.queries}, {of.width}] . k[{of.keys}, {of.width}]^T) . v[{of.keys}, {of.out}]",
+        "formula": of.formula,
         "dtype": of.dtype,
         "narrow": schedule.narrow,
         "terms": schedule.terms,
@@ -222,7 +222,7 @@ def _operand(of: Matrices, size: int) -> dict[str, object]:
         "name": pointer(of.tensor),
         "place": of.place("matrix"),
         "unique": of.unique("matrix"),
-        "unique_place": _unique_place(of),
+        "unique_place": of.unique_place("matrix"),
         "repeats": of.repeats,
         "line": of.line,
         "element": of.element,
@@ -231,11 +231,6 @@ def _operand(of: Matrices, size: int) -> dict[str, object]:
         "coordinates": [digit for digit, _, _ in unique][::-1],
         "extents": [(extent if isinstance(extent, int) and at else None, stride) for at, (_, extent, stride) in enumerate(unique)][::-1],
     }
-
-
-def _unique_place(of: Matrices) -> str:
-    """The offset in C of a matrix by its number among those that differ."""
-    return Matrices(of.tensor, tuple((extent, stride) for extent, stride in of.outer if stride), of.line, of.element, of.offset).place("matrix")
 
 
 TEMPLATE = Template(
