@@ -400,6 +400,16 @@ def test_result_of_the_library_is_made_dense() -> None:
 # Templates
 
 
+def test_a_device_is_asked_once_what_does_not_change() -> None:
+    """Each question takes microseconds of a launch."""
+    asks = re.compile(r"cudaFuncSetAttribute|cudaDeviceGetAttribute|cudaOccupancy\w*")
+    texts = {path: path.read_text() for path in (FOLDER / "cuda").rglob("*") if path.suffix in (".cuh", ".j2")}
+    assert len(found := [path for path, text in texts.items() if asks.search(text)]) == 3
+    for path in found:
+        outside = re.sub(r"^static int ask_\w+\(.*?^}$", "", texts[path], flags=re.MULTILINE | re.DOTALL)
+        assert not asks.search(outside) and "asked_once<ask_" in outside, path
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_template_is_named_as_its_folder(device: str) -> None:
     found = templates(device)

@@ -9,7 +9,7 @@ from kgen.devices.hardware import Hardware
 
 #: Headers, each with the beginnings of names that need it.
 _HEADERS = {
-    "cfloat": "", "cmath": "", "cstdint": ("uint", "int64_t"), "cuda.h": "CUtensorMap", "cuda_bf16.h": "bfloat16_t", "cuda_fp16.h": ("__half", "float16_t"),
+    "atomic": "atomic_int", "cfloat": "", "cmath": "", "cstdint": ("uint", "int64_t"), "cuda.h": "CUtensorMap", "cuda_bf16.h": "bfloat16_t", "cuda_fp16.h": ("__half", "float16_t"),
     "cuda_runtime.h": "",
 }  # fmt: skip
 

@@ -1,15 +1,7 @@
 // Launches as many teams of blocks as run beside each other, at most `most`: the blocks of a team wait for each other.
-template <typename... Parameters, typename... Arguments>
-static int launch_teams(
-    void (*kernel)(Parameters...), const long long most, const int blocks, const int threads, const int shared_bytes,
-    const cudaStream_t stream, Arguments... arguments
-) {
-    int device, multiprocessors, resident;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared_bytes);
-    const long long fit = static_cast<long long>(multiprocessors) * resident / blocks;
+template <auto kernel, int threads, int shared_bytes, typename... Arguments>
+static int launch_teams(const long long most, const int blocks, const cudaStream_t stream, Arguments... arguments) {
+    const long long fit = resident_blocks<kernel, threads, shared_bytes>() / blocks;
     const unsigned teams = static_cast<unsigned>(most < fit ? most : fit);
     if (teams == 0) return cudaErrorCooperativeLaunchTooLarge;
     cudaLaunchAttribute together = {};
@@ -22,5 +14,5 @@ static int launch_teams(
     config.stream = stream;
     config.attrs = &together;
     config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+    return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
