@@ -68,6 +68,7 @@ class Phase(StrEnum):
     BUILD = "build"
     LOAD = "load"
     VALIDATE = "validate"
+    PREPARE = "prepare"  #: for timing: contents of its own, and calls that warm up
     TIME = "time"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -51,7 +52,8 @@ class CheapBuilder:
 class CheapJudge:
     """Judges in no time. Of eight candidates one is wrong; how fast the others are follows from their ids.
 
-    ``evaluated`` lists those that it was given; ``seconds`` is what each takes; ``finalists`` were timed in finals.
+    ``evaluated`` lists those that it was given; ``seconds`` is what each takes; ``finalists`` were timed in finals,
+    for ``final_seconds`` and at most ``most_seconds``.
     """
 
     problem: Problem
@@ -66,6 +68,8 @@ class CheapJudge:
     fails: Exception | None = None
     evaluated: list[str] = field(default_factory=list)
     finalists: list[str] = field(default_factory=list)
+    final_seconds: float = 0.0
+    most_seconds: float = 0.0
     closed: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -100,7 +104,10 @@ class CheapJudge:
     def baselines(self) -> tuple[Timing, ...]:
         return (timing("eager", 1.5),)
 
-    def finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float) -> tuple[Timing, ...]:
+    def finals(
+        self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float, most: float = math.inf
+    ) -> tuple[Timing, ...]:
+        self.final_seconds, self.most_seconds = seconds, most
         self.finalists += [candidate.id for candidate, _ in candidates]
         final = [timing(c.id, 1.0 + number_of(c.id, 1000) / 1000, Depth.FINAL) for c, _ in candidates]
         return (*final, timing("eager", 1.5, Depth.FINAL))

@@ -147,10 +147,12 @@ class ClusterDevice:
             raise DeviceLost(f"{self.device}: {error}") from error
         return replace(evaluation, log=kept_log("candidates", evaluation.log, log)) if log else evaluation
 
-    def finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float) -> tuple[Timing, ...]:
+    def finals(
+        self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float, most: float = math.inf
+    ) -> tuple[Timing, ...]:
         """Time candidates and baselines in turns."""
         libraries = [self._fleet.libraries.get(build) for _, build in candidates]
-        return self._call("finals", list(candidates), seconds, *libraries)
+        return self._call("finals", list(candidates), seconds, most, *libraries)
 
     def closing(self) -> Any:
         """Have the evaluator end its processes, without waiting; ``None`` where it has not started."""

@@ -143,11 +143,11 @@ class Host:
         return self._evaluator.health()
 
     def finals(
-        self, entries: Sequence[tuple[Candidate, BuildReport]], seconds: float, *libraries: Library | None
+        self, entries: Sequence[tuple[Candidate, BuildReport]], seconds: float, most: float, *libraries: Library | None
     ) -> tuple[Timing, ...]:
         """Time candidates and baselines in turns."""
         placed = [(one, self._placed(build, library)) for (one, build), library in zip(entries, libraries)]
-        return self._evaluator.finals(placed, seconds=seconds)
+        return self._evaluator.finals(placed, seconds=seconds, most=most)
 
     def close(self) -> None:
         """End every process of the evaluator."""

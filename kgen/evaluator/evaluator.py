@@ -29,6 +29,7 @@ from kgen.evaluator.candidates.build import Builder, compiler_version, copy_libr
 from kgen.evaluator.candidates.checks import Checks
 from kgen.evaluator.correctness.validate import (OWN_NUMBERS, Failure, OracleClient, OracleFailed, Validation, WorkerClient,
                                                  audit, check_structure, decide, explain, raise_if_failed)
+from kgen.evaluator.pool import TimeIsUp
 from kgen.evaluator.runtime.locks import DeviceLock, MemoryShare
 from kgen.evaluator.runtime.process import Server
 from kgen.evaluator.strict.strict import Strict
@@ -342,7 +343,8 @@ class Evaluator:
         """Validate ``candidate`` on every input distribution, then time it if ``timed``. Never raises for the candidate's
         fault. When the evaluator's own processes fail they are started again, with less memory where that was the
         reason. A test case that fails three times is left out. Other failures give the status ``infra_error`` in the
-        end. Raises ``ValueError`` for a foreign candidate where the evaluator is for own ones."""
+        end. Raises :class:`TimeIsUp` where the limits cut it, and ``ValueError`` for a foreign candidate where the evaluator
+        is for own ones."""
         if candidate.origin is not Trust.OWN and self.trust is Trust.OWN:
             raise ValueError("a foreign candidate needs an evaluator for foreign candidates")
         if not build.ok:
@@ -436,16 +438,20 @@ class Evaluator:
                 self._checks.baseline_screened(runner)
             return tuple(self._baseline_timings[name] for name in self._baseline_names if name in self._baseline_timings)
 
-    def finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float,
+    def finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float, most: float = inf,
                failed: LeftOut | None = None) -> tuple[Timing, ...]:
         """Time ``candidates`` and all baselines in turns: 20 blocks each, or fewer where they take longer than about
-        ``seconds``, or are known narrowly before. A candidate that fails is left out; ``failed`` is called with its id
-        and failure, or a notice says so."""
+        ``seconds``, or are known narrowly before. After ``most`` seconds with the loads, a few blocks are enough, and of
+        candidates that are not loaded yet, the first one. A candidate that fails is left out; ``failed`` is called with its
+        id and failure, or a notice says so."""
+        until = time.monotonic() + most
         left_out = failed or (lambda name, why: self._notice(f"finalist {name[:SHORT]} is left out: {why.reason}"))
         with self._one_final:
-            return self._finals(candidates, seconds, left_out)
+            return self._finals(candidates, seconds, until, left_out)
 
-    def _finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], seconds: float, left_out: LeftOut) -> tuple[Timing, ...]:
+    def _finals(
+        self, candidates: Sequence[tuple[Candidate, BuildReport]], seconds: float, until: float, left_out: LeftOut
+    ) -> tuple[Timing, ...]:
         self._in_finals = True
         self._may_compile.set()
         baselines = self._prepared(every=True)
@@ -459,6 +465,8 @@ class Evaluator:
         with ExitStack() as loaded:
             finalists = []
             for candidate, build in candidates:
+                if finalists and time.monotonic() >= until - seconds / 2:
+                    break  # the time is for those that are loaded
                 evaluating = _Evaluating(self, candidate, build)
                 loaded.callback(evaluating.close)
                 try:
@@ -468,7 +476,7 @@ class Evaluator:
             for runner in (*finalists, *baselines):
                 runner.worker.enter(Phase.TIME, self.limits.time_seconds + 4 * seconds)
             with self._timing() as conditions_now:
-                kept = self._checks.finals(finalists, baselines, seconds, self._random, lost, self._notice)
+                kept = self._checks.finals(finalists, baselines, seconds, self._random, lost, self._notice, until)
                 session, under = uuid.uuid4().hex, conditions_now()
             return tuple(runner.timing(Depth.FINAL, session, under) for runner in kept)
 
@@ -729,8 +737,8 @@ class _Evaluating:
 
     def run(self, *, timed: bool = True) -> tuple[Evaluation, bool]:
         """All phases, or those before timing, and whether a signal from outside ended them. Raises
-        :class:`EvaluatorError` when the evaluator itself fails."""
-        evaluator, from_outside = self._evaluator, False
+        :class:`EvaluatorError` when the evaluator itself fails, and :class:`TimeIsUp` when the limits cut them."""
+        evaluator, from_outside, is_cut = self._evaluator, False, False
         slots = evaluator._slots
         slots.acquire()
         try:
@@ -743,12 +751,16 @@ class _Evaluating:
                     self._validate()
             if timed:
                 evaluator.baselines()
-                with evaluator._timing() as conditions_now, self._phase(Phase.TIME):
-                    self._time(conditions_now)
+                with evaluator._timing() as conditions_now:
+                    with self._phase(Phase.PREPARE):
+                        runner = self._runner()
+                    with self._phase(Phase.TIME):
+                        self._time(runner, conditions_now)
             result = self._evaluation(Status.OK, "", None)
         except Failure as failure:
             result = self._evaluation(failure.status, failure.reason, failure.phase)
             from_outside = failure.from_outside
+            is_cut = failure.status is Status.TIMEOUT and time.monotonic() >= self._until
         except BaseException:
             self.close()
             slots.release()
@@ -757,6 +769,8 @@ class _Evaluating:
             evaluator._ends.submit(self._end, slots)
         else:
             self._end(slots)
+        if is_cut:
+            raise TimeIsUp(self._candidate.id)
         self._finish_log(result)
         return result, from_outside
 
@@ -769,8 +783,11 @@ class _Evaluating:
             self._seconds.append((phase, time.monotonic() - started))
 
     def _enter(self, phase: Phase, seconds: float) -> None:
-        """Begin a phase of the worker."""
-        self._worker.enter(phase, min(seconds, max(0.0, self._until - time.monotonic())))
+        """Begin a phase of the worker. Raises :class:`TimeIsUp` where no time is left for it."""
+        left = self._until - time.monotonic()
+        if left <= 0.0:
+            raise TimeIsUp(self._candidate.id)
+        self._worker.enter(phase, min(seconds, left))
 
     def _evaluation(self, status: Status, reason: str, phase: Phase | None) -> Evaluation:
         timing = self._timing if status in (Status.OK, Status.SUSPICIOUS) else None
@@ -846,9 +863,9 @@ class _Evaluating:
         runner.check = self._check_output
         return runner
 
-    def _time(self, conditions_now: Callable[[], Conditions]) -> None:
+    def _time(self, runner: Runner, conditions_now: Callable[[], Conditions]) -> None:
         """Screen the candidate and check its samples."""
-        evaluator, runner = self._evaluator, self._runner()
+        evaluator = self._evaluator
         try:
             runner.screen(evaluator._random)
             self._labels += self._checks.screened(runner, evaluator._runners.get("eager"), evaluator._random)

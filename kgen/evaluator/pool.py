@@ -14,6 +14,7 @@ import threading
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from math import inf
 from operator import attrgetter
 from queue import PriorityQueue
 from typing import Callable, Iterable, Mapping, Protocol, Sequence, TypeVar
@@ -30,6 +31,10 @@ Result = TypeVar("Result")
 
 class DeviceLost(EvaluatorError):
     """A device is gone with the work that it had; another device may do that work."""
+
+
+class TimeIsUp(Exception):
+    """The time of a sweep was up before a candidate was judged to its end: it has no verdict."""
 
 
 class SourceBuilder(Protocol):
@@ -57,7 +62,9 @@ class DeviceEvaluator(Protocol):
     def health(self) -> Health: ...
     def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation: ...
     def baselines(self) -> tuple[Timing, ...]: ...
-    def finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float) -> tuple[Timing, ...]: ...
+    def finals(
+        self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float, most: float = inf
+    ) -> tuple[Timing, ...]: ...
 
 
 @dataclass(frozen=True)

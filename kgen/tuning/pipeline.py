@@ -24,15 +24,11 @@ from typing import Any, Callable
 
 from kgen import syntax
 from kgen.candidate import SHORT, Candidate
-from kgen.evaluator.pool import DeviceEvaluator, DeviceLost, DevicePool, DeviceResult, SourceBuilder
+from kgen.evaluator.pool import DeviceEvaluator, DeviceLost, DevicePool, DeviceResult, SourceBuilder, TimeIsUp
 from kgen.protocol import BuildReport, Evaluation, Status, Timing
 
 _MOST_LOSSES = 5  # devices that a candidate may lose; three losses by chance were seen where kills were frequent
 _SAME_AS = "the same machine code as "  # prefix of the reason of a duplicate
-
-
-class _Late(Exception):
-    """A candidate was not begun, because the time is up."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +85,7 @@ class Pipeline:
         self._right: dict[str, str] = {}  # fingerprint of a right candidate -> its id
         self._done: deque[Outcome] = deque()
         self._places = itertools.count()
+        self._cut: set[_Item] = set()  # begun, and without a verdict, since the time is up
 
     def put(self, candidate: Candidate, known: Evaluation | None = None) -> None:
         """Add a candidate. A ``known`` evaluation becomes its outcome."""
@@ -131,9 +128,9 @@ class Pipeline:
         return self._done.popleft() if self._done else None
 
     @property
-    def in_judgement(self) -> int:
-        """How many candidates are being judged, or wait for a device."""
-        return len(self._judging)
+    def unjudged(self) -> int:
+        """How many candidates are being judged, wait for a device, or were cut."""
+        return len(self._judging) + len(self._cut)
 
     def give_up(self) -> None:
         """Drop every candidate that is not being judged yet."""
@@ -173,15 +170,17 @@ class Pipeline:
         self._follow(item, self._devices.submit(lambda judge: self._evaluated(item, judge), item.place))
 
     def _evaluated(self, item: _Item, judge: DeviceEvaluator) -> Evaluation:
-        """The evaluation of a candidate, in a device's thread. Raises :class:`_Late` if it is too late to begin one."""
+        """The evaluation of a candidate, in a device's thread. Raises :class:`TimeIsUp` if it is too late to begin one."""
         if item.known is not None:
             return item.known
         if self._any_judged.is_set() and self._is_late():
-            raise _Late
+            raise TimeIsUp
         assert item.build is not None
-        evaluation = judge.evaluate(item.candidate, item.build)
-        if evaluation.status is Status.TIMEOUT and self._is_late():  # the sweep's time was up, not the candidate's
-            raise _Late
+        try:
+            evaluation = judge.evaluate(item.candidate, item.build)
+        except TimeIsUp:
+            self._cut.add(item)
+            raise
         if not item.candidate.control:  # at least one other candidate is tried
             self._any_judged.set()
         return evaluation
@@ -189,7 +188,7 @@ class Pipeline:
     def _judgement_ended(self, item: _Item, future: Future[DeviceResult]) -> None:
         """Take the result of a judgement. A candidate whose device was lost goes to another device."""
         error = future.exception()
-        if isinstance(error, _Late):
+        if isinstance(error, TimeIsUp):
             return
         if not isinstance(error, DeviceLost):
             self._judged(item, future.result())

@@ -62,6 +62,7 @@ FEWEST_FILES = 4  # candidates that are put together from tasks, at least: where
 WHOLE_FILES = 12  # candidates of a network without another budget: its kernels are tuned as tasks
 FINALISTS = 5  # candidates; limit of those that are timed again
 FINALIST_MARGIN = 1.10  # times the fastest screening; limit for a finalist
+CUT_SECONDS, CUT_CALLS = 20.0, 10  # behind the end of finals, and calls of each subject: their last rounds end; what hangs is cut
 LEAST_BUDGET = 2  # candidates: the control and another one
 #: Makes the candidates of a problem on devices, until a time on the monotonic clock; :func:`designed`.
 Designed = Callable[[Problem, DevicePool, float], Design]
@@ -263,8 +264,9 @@ class _Sweep:
         try:
             self._begin()
             self._search(pipeline, builder, jobs)
+            leaders = self._finals(builder)
             self._keep_health(wait=True)
-            return self._finish("finished", self._finals(builder))
+            return self._finish("finished", leaders)
         except KeyboardInterrupt:
             return self._finish("interrupted", self._screened())
         except DatabaseBusyError:
@@ -462,8 +464,8 @@ class _Sweep:
             finally:  # an error of one loses no other
                 found = self._keep_all(outcomes)
             if not outcomes:
-                if pipeline.in_judgement:
-                    self._notice(f"the time is up: {pipeline.in_judgement} candidates are not judged to their end")
+                if pipeline.unjudged:
+                    self._notice(f"the time is up: {pipeline.unjudged} candidates are not judged to their end")
                 return
             for outcome, ms in zip(outcomes, found):
                 point = self.points[outcome.candidate.id]
@@ -596,13 +598,14 @@ class _Sweep:
             return self._screened()
         self.on_event(events.Finals(tuple(r.candidate.id for r in finalists)))
         entries = [(r.candidate, builder.build(r.candidate.source)) for r in finalists]
-        seconds = self.time_budget.finals(len(entries))
+        seconds, most = self.time_budget.finals(len(entries)), self.time_budget.finals_end(len(entries))
         if finalists[0].candidate.control:  # nothing is chosen by its time
             seconds = min(seconds, LEAST_FINAL_SECONDS)
-        timing = self.devices.beside(lambda device: device.finals(entries, seconds=seconds))
-        left = self.time_budget.finals_until - time.monotonic()
+        timing = self.devices.beside(lambda device: device.finals(entries, seconds=seconds, most=most))
+        screened = [median_ms(t) for t in self.baselines.get(self.devices.first.device, ())]
+        last = CUT_SECONDS + CUT_CALLS * sum([*screened, *(r.ms for r in finalists)]) / 1e3
         try:
-            timings = timing.result(None if left == math.inf else max(0.0, left))
+            timings = timing.result(None if most == math.inf else most + last)
         except TimeoutError:
             if not timing.done():
                 self._notice("the time is up: the finals are cut, and the table shows what was screened")

@@ -3,7 +3,8 @@
     start, baselines are compiled | candidates | what is on its way ends | the leaders are loaded, and timed again
     |------------------------------------------ seconds ------------------------------------------------------|
 
-Each part has an end of its own. A candidate or a final that has not ended by then is cut, and a notice says so.
+Each part has an end of its own. A candidate that has not ended by then is cut: it has no verdict, and a notice says so.
+Finals end early then, after a few rounds: their verdict is worth some seconds more.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from math import inf
 from statistics import median
 from typing import Iterable, Sequence
 
+from kgen.evaluator.timing.measure import OVERTIME
 from kgen.protocol import Limits, Phase
 
 #: Which part of the time finals take at most.
@@ -27,7 +29,7 @@ TASK_PART, TASK_SECONDS = 0.6, 180.0
 LEAST_TASK_SECONDS = 15.0  #: seconds; with less, a network is searched as whole files
 #: Which part of the time float64 runs take.
 REFERENCE_PART = 0.2
-#: Which part of the time may pass until finals are cut.
+#: Which part of the time may pass until finals end with the rounds that they have.
 LAST_PART = 1.05
 #: Seconds; nothing is cut before, since less time is not enough for one candidate on a busy machine.
 LEAST_CUT = 30.0
@@ -58,8 +60,9 @@ class TimeBudget:
         """Whether it is time for the finals of so many candidates. Not before one is judged."""
         if self.seconds is None or not self._spent:
             return False
-        on_their_way = self._usual(Phase.LOAD) + self._usual(Phase.VALIDATE) + self.at_once * self._usual(Phase.TIME)
-        return self.left <= on_their_way + self._usual(Phase.LOAD) * finalists + self._planned
+        validated = self._usual(Phase.LOAD) + self._usual(Phase.VALIDATE)
+        on_their_way = validated + self.at_once * self._timing_seconds
+        return self.left <= on_their_way + self._ready_seconds * finalists + self._planned
 
     def is_late(self) -> bool:
         """Whether only the time of the finals is left: too late to begin a candidate."""
@@ -84,12 +87,22 @@ class TimeBudget:
     def _candidate_seconds(self) -> float:
         """How long a candidate takes from its build to its times, as those on its side share the device."""
         own = self._usual(Phase.LOAD) + self._usual(Phase.VALIDATE)
-        return own / self.at_once + self._usual(Phase.TIME)
+        return own / self.at_once + self._timing_seconds
+
+    @property
+    def _timing_seconds(self) -> float:
+        return self._usual(Phase.PREPARE) + self._usual(Phase.TIME)
+
+    @property
+    def _ready_seconds(self) -> float:
+        """How long a finalist takes until it can be timed."""
+        return self._usual(Phase.LOAD) + self._usual(Phase.PREPARE)
 
     @property
     def is_cut(self) -> bool:
         """Whether a candidate that follows a right one would be cut before it is judged: it is not begun."""
-        return time.monotonic() + self._usual(Phase.LOAD) + self._usual(Phase.VALIDATE) >= self.judge_until
+        needed = self._usual(Phase.LOAD) + self._usual(Phase.VALIDATE) + self._timing_seconds
+        return time.monotonic() + needed >= self.judge_until
 
     @property
     def judge_until(self) -> float:
@@ -105,11 +118,21 @@ class TimeBudget:
         return inf if self.seconds is None else self.started + part * max(self.seconds, LEAST_CUT)
 
     def finals(self, finalists: int) -> float:
-        """How many seconds the finals of so many candidates take, which are loaded one after the other before."""
+        """How many seconds the finals of so many candidates take, which get ready one after the other before. With their
+        overtime, they end by :attr:`finals_until`, unless they would be too short to order candidates."""
         if self.seconds is None:
             return self.final_seconds
-        left = self.left - self._usual(Phase.LOAD) * finalists
-        return max(min(self._planned, left), min(self._planned, LEAST_FINAL_SECONDS))
+        ready = self._ready_seconds * finalists
+        room = min(self.left - ready, (self.finals_until - time.monotonic() - ready) / OVERTIME)
+        return max(min(self._planned, room), min(self._planned, LEAST_FINAL_SECONDS))
+
+    def finals_end(self, finalists: int) -> float:
+        """How many seconds finals may take before they end with the rounds that they have: enough to get ready, and for
+        the shortest ones."""
+        if self.seconds is None:
+            return inf
+        least = self._ready_seconds * finalists + OVERTIME * min(self._planned, LEAST_FINAL_SECONDS)
+        return max(self.finals_until - time.monotonic(), least)
 
     def finalists(self, candidates_ms: Sequence[float], baselines_ms: Sequence[float]) -> int:
         """How many of the candidates, the fastest first, can be timed beside the baselines in finals: at least one.
@@ -119,6 +142,9 @@ class TimeBudget:
             candidates_ms = candidates_ms[: max(1, int(self._planned / screened) - len(baselines_ms))]
         if self.seconds is None:
             return len(candidates_ms)
+        if ready := self._ready_seconds:
+            spare = self.finals_until - time.monotonic() - OVERTIME * LEAST_FINAL_SECONDS
+            candidates_ms = candidates_ms[: max(1, int(spare / ready))]
         room = 1e3 * self._planned / FINAL_CALLS - sum(baselines_ms)
         fitting = (sum(candidates_ms[: n + 1]) <= room for n in range(len(candidates_ms)))
         return max(1, sum(fitting))

@@ -1,10 +1,14 @@
 """Own candidates: judged plainly, and never lost to a busy machine."""
 
+import time
+from dataclasses import replace
+
 import pytest
 
 from candidates import KERNEL, plain, render
 from kgen.candidate import Candidate, Trust
 from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.pool import TimeIsUp
 from kgen.evaluator.timing.measure import LEAST_BLOCKS
 from kgen.protocol import Accuracy, Limits, Status
 
@@ -98,6 +102,15 @@ def test_own_memory_may_be_used_in_any_way(judge, body):
 def test_an_own_candidate_that_is_slow_at_random_is_still_ok(judge):
     evaluation = judge(plain("import random, time\ntime.sleep(random.choice([0, 0, 0.02]))\nreturn y"))
     assert evaluation.status is Status.OK, evaluation.reason
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3], ids=["none left", "too few"])
+def test_a_candidate_that_the_end_of_a_sweep_cuts_has_no_verdict(evaluator, judge, monkeypatch, seconds):
+    built = plain(f"import time\ntime.sleep({seconds})\nreturn y")
+    evaluator.builder().build(built)
+    monkeypatch.setattr(evaluator, "limits", replace(evaluator.limits, judge_until=time.monotonic() + seconds, first_until=time.monotonic() + seconds))
+    with pytest.raises(TimeIsUp):
+        judge(built)
 
 
 def test_a_foreign_candidate_is_refused_by_an_evaluator_for_own_ones(evaluator):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
 from collections import Counter
@@ -22,9 +23,10 @@ from kgen.errors import DatabaseBusyError, DeviceError, EvaluatorError, ProblemE
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
 from kgen.problems.problem import load, read_problem
-from kgen.protocol import Accuracy, BuildReport, Depth, Evaluation, Status, Timing
+from kgen.evaluator.timing.measure import OVERTIME
+from kgen.protocol import Accuracy, BuildReport, Depth, Evaluation, Phase, Status, Timing
 from kgen.store import connections, holder
-from kgen.tuning import sweep
+from kgen.tuning import sweep, time_budget
 from kgen.tuning.design import Design, captured
 from kgen.tuning.search import Point
 
@@ -93,6 +95,28 @@ def test_finals_are_timed_on_the_first_device(home: Home) -> None:
     assert first.finalists and not any(judge.finalists for judge in others)
 
 
+def test_sweep_whose_time_is_up_when_its_first_candidate_is_right_still_has_finals(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock moves only where a candidate is judged: 40 s for the first ones, of 30 s for all of it."""
+    now = [0.0]
+    monkeypatch.setattr(time_budget.time, "monotonic", lambda: now[0])
+
+    def judged(candidate: Candidate) -> None:
+        now[0] += 20.0
+
+    monkeypatch.setattr(CheapJudge, "evaluate", taking(CheapJudge.evaluate, ((Phase.LOAD, 8.0), (Phase.PREPARE, 1.0))))
+    judge, told = CheapJudge(PROBLEM_READ, tell=judged), Told()
+    finished = conduct([judge], told, seconds=30.0)
+    assert len(judge.finalists) == 1 and finished.best == judge.finalists[0]
+    assert (judge.final_seconds, judge.most_seconds) == (2.0, 9.0 + 2.0 * OVERTIME)
+    assert home.ask("SELECT count(*) FROM trial WHERE speedup_low IS NOT NULL") == [(1,)]
+
+
+def taking(evaluate: Callable[..., Evaluation], seconds: tuple[tuple[str, float], ...]) -> Callable[..., Evaluation]:
+    return lambda *arguments: replace(evaluate(*arguments), seconds=seconds)
+
+
 class Disturbed(CheapJudge):
     """Finds only the control right. Its baseline's screening met a busy machine; its finals did not."""
 
@@ -104,7 +128,9 @@ class Disturbed(CheapJudge):
     def baselines(self) -> tuple[Timing, ...]:
         return (timing("eager", 357.0),)
 
-    def finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float) -> tuple[Timing, ...]:
+    def finals(
+        self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float, most: float = math.inf
+    ) -> tuple[Timing, ...]:
         [(candidate, _)] = candidates
         return (timing(candidate.id, 1.0, Depth.FINAL), timing("eager", 1.0, Depth.FINAL))
 

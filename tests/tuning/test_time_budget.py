@@ -9,15 +9,17 @@ from judges import CheapBuilder, CheapJudge
 from running import PROBLEM
 
 from kgen.candidate import Candidate
-from kgen.evaluator.pool import DevicePool
+from kgen.evaluator.pool import DevicePool, TimeIsUp
+from kgen.evaluator.timing.measure import OVERTIME
 from kgen.problems.problem import read_problem
-from kgen.protocol import Evaluation, Phase, Status
+from kgen.protocol import BuildReport, Evaluation, Phase
 from kgen.tuning import sweep, time_budget
 from kgen.tuning.pipeline import Pipeline
 from kgen.tuning.time_budget import TimeBudget
 
 #: The phases of a candidate: 1 s to load, 2 s to validate, 3 s to time.
 USUAL = ((Phase.BUILD, 9.0), (Phase.LOAD, 1.0), (Phase.VALIDATE, 2.0), (Phase.TIME, 3.0))
+PREPARE = (Phase.PREPARE, 4.0)
 
 
 @pytest.fixture
@@ -96,7 +98,35 @@ def test_finals_take_what_is_left_within_bounds(clock: list[float], now: float, 
     assert budget(40.0).finals(finalists=1) == seconds
 
 
-def test_so_many_finalists_are_timed_as_the_time_allows() -> None:
+@pytest.mark.parametrize(("now", "finalists"), [(0.0, 5), (20.0, 3), (31.0, 1)])
+def test_finals_end_in_time_with_their_overtime_and_what_gets_finalists_ready(
+    clock: list[float], now: float, finalists: int
+) -> None:
+    allotted = budget(40.0)
+    allotted.judged([PREPARE])
+    clock.append(now)
+    assert 5.0 * finalists + OVERTIME * allotted.finals(finalists) <= allotted.finals_end(finalists) == pytest.approx(42.0 - now)
+
+
+def test_finals_whose_time_is_up_are_not_cut_before_the_shortest_ones_end(clock: list[float]) -> None:
+    allotted = budget(40.0)
+    allotted.judged([PREPARE])
+    clock.append(60.0)
+    assert allotted.finals_end(2) == 2 * 5.0 + OVERTIME * allotted.finals(2) == 12.5
+    assert budget(None).finals_end(2) == float("inf")
+
+
+def test_fewer_finalists_get_ready_where_little_time_is_left(clock: list[float]) -> None:
+    allotted = budget(40.0)
+    allotted.judged([PREPARE])
+    found = []
+    for now in (20.0, 27.0, 33.0, 60.0):
+        clock.append(now)
+        found.append(allotted.finalists([1.0] * 3, []))
+    assert found == [3, 2, 1, 1]
+
+
+def test_so_many_finalists_are_timed_as_the_time_allows(clock: list[float]) -> None:
     slow = [50.0, 51.0, 52.0]
     assert budget(40.0).finalists(slow, [100.0]) == 2  # 40 calls of each in 10 s: 250 ms for all of them
     assert budget(40.0).finalists(slow, [900.0]) == 1
@@ -124,19 +154,22 @@ def test_candidate_that_does_not_end_is_not_waited_for() -> None:
         devices.wait()
         pipeline = Pipeline(CheapBuilder(), devices, 1)
         pipeline.put(Candidate("x = 1", "plan", {}, "cpu", 1))
-        assert pipeline.next(time.monotonic() + 0.2) is None and pipeline.in_judgement == 1
+        assert pipeline.next(time.monotonic() + 0.2) is None and pipeline.unjudged == 1
         pipeline.close()
 
 
 def test_candidate_that_is_cut_gets_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = CheapJudge(read_problem(PROBLEM), "cpu")
-    monkeypatch.setattr(judge, "evaluate", lambda candidate, build: Evaluation(
-        candidate.id, Status.TIMEOUT, "did not end", judge.accuracy))
+
+    def cut(candidate: Candidate, build: BuildReport) -> Evaluation:
+        raise TimeIsUp(candidate.id)
+
+    monkeypatch.setattr(judge, "evaluate", cut)
     with DevicePool([judge]) as devices:
         devices.wait()
-        pipeline = Pipeline(CheapBuilder(), devices, 1, is_late=lambda: True)
+        pipeline = Pipeline(CheapBuilder(), devices, 1)
         pipeline.put(Candidate("x = 1", "plan", {}, "cpu", 1))
-        assert pipeline.next() is None
+        assert pipeline.next() is None and pipeline.unjudged == 1
         pipeline.close()
 
 
@@ -159,8 +192,8 @@ def test_tasks_are_tuned_only_where_candidates_have_time_behind_them(clock: list
 
 
 def test_candidate_that_would_be_cut_is_not_begun(clock: list[float]) -> None:
-    allotted = budget(100.0)  # it takes 3 s to load and to validate
-    clock.append(76.9)
+    allotted = budget(100.0)  # it takes 6 s to load, to validate and to time
+    clock.append(73.9)
     assert not allotted.is_cut
-    clock.append(77.1)
+    clock.append(74.1)
     assert allotted.is_cut and not budget(None).is_cut

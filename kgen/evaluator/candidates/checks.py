@@ -4,6 +4,7 @@ The evaluator asks one such object at every place where the two differ.
 """
 
 import random
+from math import inf
 from pathlib import Path
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
@@ -64,10 +65,10 @@ class Checks:
 
     def finals(
         self, finalists: Sequence[Runner], baselines: Sequence[Runner], seconds: float, generator: random.Random,
-        failed: Callable[[Runner, Failure], None], notice: Callable[[str], None],
+        failed: Callable[[Runner, Failure], None], notice: Callable[[str], None], until: float = inf,
     ) -> list[Runner]:
-        """Time finalists and baselines in turns. Returns those that did not fail."""
-        return interleave([*finalists, *baselines], seconds, generator, failed)
+        """Time finalists and baselines in turns, ``until`` then on the monotonic clock. Returns those that did not fail."""
+        return interleave([*finalists, *baselines], seconds, generator, failed, until=until)
 
     def labels(self, candidate: Candidate) -> list[str]:
         """Labels from a candidate's text."""

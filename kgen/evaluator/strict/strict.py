@@ -4,6 +4,7 @@ checked."""
 import random
 import re
 import secrets
+from math import inf
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
@@ -95,15 +96,15 @@ class Strict(Checks):
 
     def finals(
         self, finalists: Sequence[Runner], baselines: Sequence[Runner], seconds: float, generator: random.Random,
-        failed: Callable[[Runner, Failure], None], notice: Callable[[str], None],
+        failed: Callable[[Runner, Failure], None], notice: Callable[[str], None], until: float = inf,
     ) -> list[Runner]:
         """As for own candidates; times all once more after an anomaly, and leaves out finalists that keep it."""
-        runners = interleave([*finalists, *baselines], seconds, generator, failed, FINAL_BLOCKS)
+        runners = interleave([*finalists, *baselines], seconds, generator, failed, FINAL_BLOCKS, until)
         found = _anomalies(runners, finalists)
         if reason := next(filter(None, found.values()), ""):  # a busy machine causes some
             notice(f"finals are timed once more: of a candidate, {reason}")
             queue_alike(runners)
-            runners = interleave(runners, seconds, generator, failed, FINAL_BLOCKS)
+            runners = interleave(runners, seconds, generator, failed, FINAL_BLOCKS, until)
             found = _anomalies(runners, finalists)
         for runner, reason in found.items():
             try:

@@ -9,6 +9,7 @@ import random
 import time
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from statistics import median
 from typing import Any, Callable, Mapping, Sequence
 
@@ -19,6 +20,7 @@ from kgen.statistics import ratio_interval
 
 SCREEN_BLOCKS = 5
 FINAL_BLOCKS, LEAST_BLOCKS = 20, 8  #: rounds of finals; of those whose time is up, or whose ratios are known narrowly
+FEWEST_BLOCKS = 4  #: rounds of finals that a sweep cuts; fewer give no interval
 OVERTIME = 1.25  #: times the seconds of finals; after it, they end with fewer rounds
 LONG_MS = 200.0  #: a longer call needs no other one before it, and one of them fills a block
 MIN_CALLS, MAX_CALLS = 2, 20  #: calls of a block
@@ -178,11 +180,12 @@ def sleep_ns(launch_ns: int) -> int:
 
 def interleave(
     runners: Sequence[Runner], seconds: float, generator: random.Random, failed: Callable[[Runner, Failure], None],
-    least: int = LEAST_BLOCKS,
+    least: int = LEAST_BLOCKS, until: float = inf,
 ) -> list[Runner]:
     """Time ``runners`` in turns B A C, C A B, ... (a drawn order, then its reverse) for at least :data:`FINAL_BLOCKS`
     rounds and about ``seconds``. Ends after ``least`` rounds or more where those take longer, or where every ratio to
-    the fastest is known narrowly. A runner that fails is reported to ``failed`` and left out. Returns the others."""
+    the fastest is known narrowly; and ``until`` then, on the monotonic clock, after :data:`FEWEST_BLOCKS`. A runner that
+    fails is reported to ``failed`` and left out. Returns the others."""
     started = time.monotonic()
     alive = list(runners)
 
@@ -200,8 +203,8 @@ def interleave(
     for runner in alive:
         runner.forget()
     rounds, order = 0, list(alive)
-    thorough = generator.randrange(least)
-    while alive and not enough(rounds, least, time.monotonic() - started, seconds, alive):
+    thorough = generator.randrange(least if until == inf else FEWEST_BLOCKS)
+    while alive and not enough(rounds, least, time.monotonic() - started, seconds, alive, late=time.monotonic() >= until):
         order = generator.sample(alive, len(alive)) if rounds % 2 == 0 else [r for r in order[::-1] if r in alive]
         for runner in order:
             attempt(runner, partial(runner.turn, calls, generator, thorough=rounds == thorough))
@@ -209,8 +212,10 @@ def interleave(
     return alive
 
 
-def enough(rounds: int, least: int, took: float, seconds: float, alive: Sequence[Runner]) -> bool:
-    """Whether finals end after so many rounds in ``took`` seconds."""
+def enough(rounds: int, least: int, took: float, seconds: float, alive: Sequence[Runner], *, late: bool = False) -> bool:
+    """Whether finals end after so many rounds in ``took`` seconds. ``late``: the time of all of it is up."""
+    if late and rounds >= FEWEST_BLOCKS:
+        return True
     most = seconds if rounds >= FINAL_BLOCKS else OVERTIME * seconds
     return rounds >= least and (took >= most or _narrow(alive))
 

@@ -9,7 +9,7 @@ import pytest
 from kgen.devices.kinds import KINDS
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.timing.conditions import worse
-from kgen.evaluator.timing.measure import LEAST_BLOCKS, Runner, calls_of_finals, calls_per_block, enough, interleave
+from kgen.evaluator.timing.measure import FEWEST_BLOCKS, LEAST_BLOCKS, Runner, calls_of_finals, calls_per_block, enough, interleave
 from kgen.protocol import Depth, Status
 
 
@@ -122,6 +122,12 @@ def test_finals_whose_time_is_up_have_fewer_rounds():
     subjects = [runner("a"), runner("b")]
     interleave(subjects, 0.0, random.Random(0), lambda *_: None)
     assert all(len(s.blocks) == LEAST_BLOCKS for s in subjects)
+
+
+def test_finals_of_a_sweep_whose_time_is_up_end_with_an_interval_still():
+    subjects = [runner("a"), runner("b")]
+    interleave(subjects, 9.0, random.Random(0), lambda *_: None, until=0.0)
+    assert all(len(s.blocks) == FEWEST_BLOCKS for s in subjects)
 
 
 def test_a_long_call_of_finals_has_no_other_one_before_it():
