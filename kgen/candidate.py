@@ -20,6 +20,11 @@ COUNTABLE = (1 << 31) - 1  #: combinations; the largest integer of a column in e
 SHORT = 12  #: how many characters of an identity people are shown
 
 
+#: The function of a rendered file that runs kernels: pointers are among its arguments. One that begins a part of an allocation
+#: has unused bytes of the allocation in front of it, :data:`GAP` at least.
+LAUNCH, GAP = "launch", 256
+
+
 class Trust(StrEnum):
     """How far a candidate's text is trusted; it decides how strictly the evaluator judges it."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Callable, Iterator, Mapping
 
+from kgen.candidate import GAP
 from kgen.codegen.forward import Forward, python_name, targets, tuple_source, weight_source
 from kgen.codegen.template import Argument, Rendering
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel
@@ -25,7 +26,7 @@ from kgen.compiler.loops.program import Program
 
 _FEW_STEPS = 8  # of a forward; in a longer one, tensors are freed as soon as nothing uses them
 FEWEST_PARTS = 2  # temporaries of a run for one allocation; another allocation takes 2.5 us; benchmarks/results/host_time.md
-_PART = 256  # bytes; parts of an allocation begin at multiples of it
+_PART = GAP  # bytes; parts of an allocation begin at multiples of it, with so many unused ones at least in front of each
 
 #: Functions of the same arguments as an operator. A call of an operator by its name takes 1.5 to 2.5 us more (two CPU cores).
 _NAMES = {
@@ -509,8 +510,8 @@ class Layout:
         first, *rest = self.parts
         lines = []
         for before, part in zip(self.parts, rest):
-            size = f"{_bytes(before)} + {_PART - 1} & -{_PART}"
-            place = str(-(-int(_bytes(before)) // _PART) * _PART) if _bytes(before).isdecimal() else size
+            size = f"{_bytes(before)} + {2 * _PART - 1} & -{_PART}"
+            place = str(int(_bytes(before)) + 2 * _PART - 1 & -_PART) if _bytes(before).isdecimal() else size
             lines.append(f"{part.name} = {f'{before.name} + ({place})' if before is not first else place}{part.comment}")
         names = ", ".join(part.name for part in self.parts)
         size = f"{rest[-1].name} + {_bytes(rest[-1])}"

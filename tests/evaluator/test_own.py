@@ -49,6 +49,9 @@ WRONG = {
     "writes beyond a workspace that it keeps": (
         writes_behind("self.kept if self.kept is not None else x.new_empty(65)", "260 + 260 * (self.kept is None)",
                       "self.kept = own\nreturn y"), *BEHIND),
+    "writes beyond a part of its memory": (
+        plain("own = torch.empty(1000, dtype=torch.uint8)\nlaunch(own.data_ptr(), own.data_ptr() + 512, 256)\nreturn y")
+        + "\n\ndef launch(first, second, size):\n    import ctypes\n    ctypes.memset(first, 1, size + 1)\n", *BEHIND),
     "same output twice": (plain("if self.kept is None or self.kept.shape != y.shape:\n    self.kept = y.clone()\n"
                                 "self.kept.copy_(y)\nreturn self.kept"), Status.ALIASED_OUTPUT, "earlier"),
     "stale fold": (plain("if self.kept is None:\n    self.kept = self.linear.weight.detach().clone()\n"

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import copy
 import types
+from dataclasses import replace
+from pathlib import Path
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
-from models import NAMES, design, module, plainest, reference
+from models import NAMES, design, made, module, plainest, reference, source
 
+from kgen.candidate import Trust
 from kgen.devices.hardware import probe
+from kgen.evaluator.evaluator import Evaluator
+from kgen.protocol import Accuracy, Status
 from kgen.tuning.search import Point
 
 pytestmark = pytest.mark.gpu
@@ -177,3 +182,19 @@ def test_every_result_has_memory_of_its_own(modules: dict) -> None:
     assert torch.equal(first, kept)
 
 
+
+
+def test_write_beyond_a_temporary_of_a_run_is_seen_though_its_result_is_right(tmp_path: Path) -> None:
+    """Both temporaries lie in one allocation, and the first one's bytes are a multiple of 256."""
+    text = source("return torch.softmax(x, 1) + torch.cumsum(x, 1) + x.sum(1, keepdim=True)", "torch.randn(37, 256)")
+    loaded = made(text)
+    of = design(loaded, probe("cuda"))
+    number = next(n for n, o in enumerate(of.options) if o.name.startswith("inner_reduction[softmax, sum] + scan["))
+    right = of.candidate(Point(number, (0,) * len(of.options[number].kernels)))
+    assert right.source.count("data_ptr(), at, at + sum_1,") == 1
+    wrong = replace(right, source=right.source.replace("data_ptr(), at, at + sum_1,", "data_ptr(), at + 16, at + sum_1,"))
+    with Evaluator(
+        loaded.problem, device="cuda", accuracy=Accuracy.FP32, home=tmp_path, baselines=("eager",), trust=Trust.OWN
+    ) as evaluator:
+        found = [evaluator.evaluate(c, evaluator.builder().build(c.source), timed=False) for c in (right, wrong)]
+    assert [(e.status, "behind" in e.reason) for e in found] == [(Status.OK, False), (Status.MUTATED_INPUT, True)]

@@ -16,12 +16,13 @@ import os
 import sys
 import time
 import traceback
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from itertools import product
-from typing import Any, Callable, Collection, Mapping
+from typing import Any, Callable, Collection, Iterator, Mapping
 
 import torch
 
+from kgen.candidate import LAUNCH
 from kgen.devices.kinds import HOST, kind_of
 from kgen.evaluator.candidates.build import Extension
 from kgen.evaluator.correctness.distributions import change_weights, mixed, mixtures, seed_of
@@ -42,6 +43,7 @@ _FENCED_BYTES = 1 << 27  # bytes of outputs; behind what calls with more allocat
 _LARGE_BYTES = 1 << 30  # bytes of an output; of a larger one, one block is poisoned
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
 PERTURB, PERTURB_BYTE = -6, 0x80  # of mallopt: fill what is allocated with the byte's complement; 0 turns that off
+_CANDIDATE = "kgen_candidate"  # the module of a candidate's file
 _COMPILE_MODES = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs"}
 _LONG_NS = 200_000_000  # of a call; the time of a longer one is known from fewer of them
 _GHZ = 2.0  # upper bound of the clock that torch.cuda._sleep counts, for turning nanoseconds into cycles
@@ -64,6 +66,8 @@ class Refused(Exception):
 class Subject:
     """The module under evaluation, and everything that calling it needs. ``handlers`` maps requests to methods."""
 
+    sees_launches = True  #: whether a file's function for launches is kgen's own
+
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.device = options["device"]
         self.cuda = kind_of(self.device).accelerator
@@ -72,6 +76,7 @@ class Subject:
         self.place = self.device if options["shared"] else HOST.name  # where the oracle's arenas lie
         self.model: torch.nn.Module  # these two from loading on
         self.call_model: Callable[..., Any]
+        self.names: dict[str, Any] = {}  # of the candidate's file
         self.matched = False
         self.base: dict[str, torch.Tensor] = {}
         self.weights: dict[str, torch.Tensor] = {}
@@ -141,6 +146,7 @@ class Subject:
         else:
             use_built(request["libraries"])
             make = _candidate(request["path"], init, request["dtype"])
+            self.names = vars(sys.modules[_CANDIDATE]) if self.sees_launches else {}
         self.model = construct(make, self.device, request["construction"])
         if not isinstance(self.model, torch.nn.Module):
             raise Refused(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
@@ -264,11 +270,29 @@ class Subject:
         if seeded:
             self._seed(request["rng"])
         fenced = 4 * sum(map(math.prod, request["sizes"])) <= _FENCED_BYTES  # larger ones need the memory
-        with _no_grad(), self.fences if fenced else nullcontext():
+        with _no_grad(), self._fenced() if fenced else nullcontext():
             output = self.call_model(*inputs)
         self._wait()
         self.behind = self.behind or ("" if self.fences.is_whole() else "memory behind an output or a workspace")
         return output, self._state()
+
+    @contextmanager
+    def _fenced(self) -> Iterator[None]:
+        """Fences behind what the block allocates, and in front of the parts of an allocation that launches get."""
+        launch = self.names.get(LAUNCH)
+
+        def seen(*arguments: Any) -> None:
+            self.fences.see_launch(arguments)
+            launch(*arguments)
+
+        with self.fences:
+            if launch is not None:
+                self.names[LAUNCH] = seen
+            try:
+                yield
+            finally:
+                if launch is not None:
+                    self.names[LAUNCH] = launch
 
     def _seed(self, number: int) -> None:
         """Seed the generators one by one; ``torch.manual_seed`` also asks devices that a candidate may register."""
@@ -486,8 +510,8 @@ def _earlier(output: Any, others: list[torch.Tensor]) -> str:
 
 def _candidate(path: str, init: list[Any], dtype: str | None) -> Callable[[], Any]:
     """Import the candidate's file; returns its constructor, whose module is converted to the problem's dtype."""
-    spec = importlib.util.spec_from_file_location("kgen_candidate", path)
-    module = sys.modules["kgen_candidate"] = importlib.util.module_from_spec(spec)
+    spec = importlib.util.spec_from_file_location(_CANDIDATE, path)
+    module = sys.modules[_CANDIDATE] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not isinstance(getattr(module, "ModelNew", None), type):
         raise Refused("the file has no class ModelNew")

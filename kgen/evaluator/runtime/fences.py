@@ -2,15 +2,17 @@
 
 A :class:`Fences` is a dispatch mode. It gives each tensor that forward allocates some bytes more than the tensor shows.
 These bytes must be unchanged when forward has returned. Allocations inside an operator of PyTorch are not seen.
+A rendered file may make one allocation of several workspaces. Its launches show where each begins.
 """
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kgen.candidate import GAP
 from kgen.devices.kinds import KINDS
 
 _BYTES = 4096  #: of a fence
@@ -39,6 +41,13 @@ class _Fence:
     size: int
     tensor: "weakref.ref[torch.Tensor]"
     uses: int  # of the memory by the fence alone
+    is_bytes: bool = False  # whether the tensor is a row of bytes, as an allocation of several workspaces is
+    parts: set[int] = field(default_factory=set)  # where these begin, behind a gap that is a fence, too
+
+    @property
+    def whole(self) -> list[torch.Tensor]:
+        """The bytes that must be unchanged."""
+        return [self.memory[-_BYTES:], *(self.memory[part - GAP : part] for part in self.parts)]
 
     @property
     def is_unused(self) -> bool:
@@ -103,7 +112,7 @@ class Fences(TorchDispatchMode):
             _fill(memory[:size], fill)
         uses = _uses(_storage(memory)._cdata)
         found = _set(_empty(0, dtype=like.dtype, device=memory.device), _storage(memory), 0, like.shape, like.stride())
-        self._hold(_Fence(memory, size, weakref.ref(found), uses))
+        self._hold(_Fence(memory, size, weakref.ref(found), uses, like.dtype == torch.uint8 and like.ndim == 1))
         return found
 
     def _forget(self, place: int) -> None:
@@ -125,6 +134,15 @@ class Fences(TorchDispatchMode):
             self._fences = [fence for fence in self._fences if not any(fence is other for other in unused)]
             self._held = 0  # the rest is the candidate's own
 
+    def see_launch(self, arguments: Iterable[Any]) -> None:
+        """Take in the arguments of a launch: pointers into a row of bytes begin parts of it."""
+        pointers = [value for value in arguments if type(value) is int]
+        for fence in self._fences:
+            if not fence.is_bytes:
+                continue
+            places = (pointer - fence.memory.data_ptr() for pointer in pointers)
+            fence.parts.update(place for place in places if GAP <= place < fence.size)
+
     def _hold(self, fence: _Fence) -> None:
         """Keep the memory until the end of the block."""
         self._fences.append(fence)
@@ -134,7 +152,7 @@ class Fences(TorchDispatchMode):
         """Whether all fences are as they were, also those of earlier blocks whose tensors live. Call it after a block,
         once the device is idle."""
         self._look(self._fences)
-        self._see(memory for resting in self._resting if (memory := resting.woken()) is not None)
+        self._see(memory[-_BYTES:] for resting in self._resting if (memory := resting.woken()) is not None)
         self._resting += [fence.resting() for fence in self._fences]
         self._fences, self._held = [], 0
         self._resting = [resting for resting in self._resting if resting.tensor() is not None]
@@ -143,11 +161,11 @@ class Fences(TorchDispatchMode):
 
     def _look(self, fences: Iterable[_Fence]) -> None:
         """Notice where a fence has changed."""
-        self._see(fence.memory for fence in fences)
+        self._see(part for fence in fences for part in fence.whole)
 
-    def _see(self, memories: Iterable[torch.Tensor]) -> None:
-        if fences := [memory[-_BYTES:] for memory in memories]:
-            self._broken |= bool((_cat(fences) != _BYTE).any())
+    def _see(self, fences: Iterable[torch.Tensor]) -> None:
+        if found := list(fences):
+            self._broken |= bool((_cat(found) != _BYTE).any())
 
 
 def _device(args: Sequence[Any], kwargs: dict[str, Any]) -> torch.device:

@@ -46,6 +46,8 @@ class _Seen:
 class StrictSubject(worker.Subject):
     """A foreign candidate, or a baseline whose calls must cost as much around them as a candidate's."""
 
+    sees_launches = False
+
     clock: FencedClock | None
 
     def __init__(self, options: Mapping[str, Any]) -> None:

@@ -75,6 +75,24 @@ def test_workspace_that_was_let_go_was_looked_at(mode, monkeypatch):
     assert not mode.is_whole()
 
 
+@pytest.mark.parametrize(("place", "whole"), [(1023, True), (1024, False), (1279, False), (1280, True)])
+def test_gaps_between_the_parts_of_an_allocation_are_watched(mode, place, whole):
+    with mode:
+        x = torch.empty(3000, dtype=torch.uint8)
+        mode.see_launch([x.data_ptr(), x.data_ptr() + 1280, 5, None])
+        x[place] = 0
+        del x
+    assert mode.is_whole() is whole
+
+
+def test_a_part_of_numbers_has_no_gap_in_front_of_it(mode):
+    with mode:
+        x = torch.empty(3000)
+        mode.see_launch([x.data_ptr() + 1280])
+        x.fill_(0.0)
+    assert mode.is_whole()
+
+
 def test_memory_of_another_device_and_pinned_memory_have_no_fence():
     with Fences("cuda"):
         x = torch.empty(3)
