@@ -67,7 +67,7 @@ def sweep(problem: str, device: str, cores: int, seconds: float, bytecode: Path)
 
 
 def verdict(finished: dict) -> str:
-    """What the finals of a sweep say of its best candidate."""
+    """The result of the finals for the best candidate, in words."""
     timed = [x for x in finished.get("leaders", ()) if x["candidate"] and not x["control"] and x["speedup_low"] is not None]
     if not timed:
         return "none"

@@ -184,8 +184,8 @@ def interleave(
 ) -> list[Runner]:
     """Time ``runners`` in turns B A C, C A B, ... (a drawn order, then its reverse) for at least :data:`FINAL_BLOCKS`
     rounds and about ``seconds``. Ends after ``least`` rounds or more where those take longer, or where every ratio to
-    the fastest is known narrowly; and ``until`` then, on the monotonic clock, after :data:`FEWEST_BLOCKS`. A runner that
-    fails is reported to ``failed`` and left out. Returns the others."""
+    the fastest is known narrowly. From ``until`` on, on the monotonic clock, :data:`FEWEST_BLOCKS` rounds are enough. A
+    runner that fails is reported to ``failed`` and left out. Returns the others."""
     started = time.monotonic()
     alive = list(runners)
 
