@@ -23,7 +23,7 @@ from kgen.protocol import Accuracy
 from kgen.serve import access, answers, kernelgym, openapi
 from kgen.serve.asked import MOST_BYTES, Asked, RequestError
 from kgen.serve.bodies import read_json
-from kgen.serve.judge import Draining, Judge, QueueFull
+from kgen.serve.judge import Draining, Judge, QueueFull, Wanted
 from kgen.serve.known import Known
 from kgen.store import Database, queries, requests
 from kgen.store.requests import DONE, StoredRequest
@@ -50,8 +50,22 @@ class Service:
 
     # Requests, in threads ------------------------------------------------------------------------------------------
 
-    def accept(self, owner: str, bodies: list[Any]) -> list[StoredRequest]:
+    async def accept(self, owner: str, bodies: list[Any]) -> list[StoredRequest]:
         """Keep the evaluations that bodies ask for, all or none. Raises :class:`RequestError`, and what the judge raises."""
+        return await self.keep(lambda: self._wanted(owner, bodies))
+
+    async def keep(self, read: Callable[[], list[Wanted]]) -> list[StoredRequest]:
+        """Keep the requests that ``read`` returns. Raises what it raises, :class:`RequestError`, and what the judge raises."""
+
+        def wanted() -> list[Wanted]:
+            found = read()
+            if len({request.id for request, _ in found}) < len(found):
+                raise RequestError(422, "two evaluations of one batch have the same id")
+            return found
+
+        return await asyncio.wrap_future(self.judge.accepting(wanted))
+
+    def _wanted(self, owner: str, bodies: list[Any]) -> list[Wanted]:
         wanted = []
         for number, body in enumerate(bodies):
             try:
@@ -62,14 +76,7 @@ class Service:
                 place = f"evaluation {number}: " if len(bodies) > 1 else ""
                 raise RequestError(error.status, place + str(error)) from error
             wanted.append((self.row(owner, asked, fields["id"], fields["priority"]), asked))
-        return self.keep(wanted)
-
-    def keep(self, wanted: list[tuple[StoredRequest, Asked]]) -> list[StoredRequest]:
-        """Keep requests. Raises :class:`RequestError`, and what the judge raises."""
-        ids = [request.id for request, _ in wanted]
-        if len(set(ids)) < len(ids):
-            raise RequestError(422, "two evaluations of one batch have the same id")
-        return self.judge.accept(wanted)
+        return wanted
 
     def row(self, owner: str, asked: Asked, id: str | None, priority: int) -> StoredRequest:
         """A request that is not kept yet."""
@@ -164,7 +171,7 @@ class _Routes:
 
     async def evaluate(self, request: Request) -> Response:
         body = await read_json(request, MOST_BYTES)
-        [stored] = await run_in_threadpool(self._service.accept, request.state.owner, [body])
+        [stored] = await self._service.accept(request.state.owner, [body])
         return answer(self._service.shown(stored), 200 if stored.state == DONE else 202, Location=f"/evaluations/{stored.id}")
 
     async def evaluate_batch(self, request: Request) -> Response:
@@ -172,7 +179,7 @@ class _Routes:
         bodies = body.get("evaluations") if isinstance(body, dict) else None
         if not isinstance(bodies, list) or not 0 < len(bodies) <= MOST_OF_BATCH:
             raise RequestError(422, f"a batch is an object with a list of 1 to {MOST_OF_BATCH} evaluations")
-        stored = await run_in_threadpool(self._service.accept, request.state.owner, bodies)
+        stored = await self._service.accept(request.state.owner, bodies)
         return answer({"evaluations": [self._service.shown(one) for one in stored]}, 202)
 
     async def evaluation(self, request: Request) -> Response:

@@ -9,6 +9,7 @@ import itertools
 import threading
 import time
 import traceback
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Callable, Sequence
 
@@ -20,7 +21,7 @@ from kgen.serve import answers
 from kgen.serve.asked import Asked, RequestError, from_json
 from kgen.serve.bench import Bench
 from kgen.serve.metrics import Metrics
-from kgen.serve.together import Together
+from kgen.serve.together import Added, Together
 from kgen.store import Database, requests
 from kgen.store.requests import StoredRequest
 from kgen.tuning import eval_file
@@ -34,6 +35,7 @@ _AGAIN_SECONDS = 1.0  #: s; until an answer that could not be stored is stored a
 _PROBLEM_ERROR = "problem_error"  #: the status of an answer whose problem cannot be judged
 
 Key = tuple[str, str]  #: a request's owner and id
+Wanted = tuple[StoredRequest, Asked]  #: a request, and the evaluation that it describes
 
 
 class QueueFull(Exception):
@@ -109,37 +111,60 @@ class Judge:
 
     # Requests ------------------------------------------------------------------------------------------------------
 
-    def accept(self, wanted: Sequence[tuple[StoredRequest, Asked]]) -> list[StoredRequest]:
+    def accept(self, wanted: Sequence[Wanted]) -> list[StoredRequest]:
         """Keep requests of one owner, all or none, and have them judged. Returns each as it is stored: of an id that was used before, the
         older one.
 
         Raises :class:`RequestError` for an id of another evaluation, :class:`QueueFull` and :class:`Draining`.
         """
-        every = [request for request, _ in wanted]
-        known = requests.stored(self._database, every)
-        for request in every:
-            if request.id in known and known[request.id].digest != request.digest:
-                raise RequestError(409, f"the id {request.id} stands for another evaluation")
-        new = len(every) - len(known)
-        self._reserve(new)
-        try:
-            stored = self._together.add(every)
-            for (request, is_new), (_, asked) in zip(stored, wanted, strict=True):
-                if is_new:
-                    self._enqueue(request, asked)
-                    self.metrics.add("kgen_accepted_total")
-        finally:
-            with self._changed:
-                self._reserved -= new
-        return [request for request, _ in stored]
+        return self.accepting(lambda: wanted).result()
 
-    def _reserve(self, places: int) -> None:
+    def accepting(self, read: Callable[[], Sequence[Wanted]]) -> Future[list[StoredRequest]]:
+        """The same for the requests that ``read`` returns, without waiting. The thread that stores requests calls it."""
+        wanted: list[Wanted] = []
+        places = 0
+
+        def reserved() -> list[StoredRequest]:
+            nonlocal places
+            wanted.extend(read())
+            every = [request for request, _ in wanted]
+            places = self._reserve(every)
+            return every
+
+        def released(_: object) -> None:
+            with self._changed:
+                self._reserved -= places
+
+        future = self._together.submit(reserved, lambda added: self._kept(wanted, added))
+        future.add_done_callback(released)
+        return future
+
+    def _kept(self, wanted: Sequence[Wanted], added: Added) -> list[StoredRequest]:
+        """Have requests judged that are stored now. Raises :class:`RequestError` for an id of another evaluation."""
+        for (mine, asked), (request, is_new) in zip(wanted, added, strict=True):
+            if request.digest != mine.digest:
+                raise RequestError(409, f"the id {mine.id} stands for another evaluation")
+            if is_new:
+                self._enqueue(request, asked)
+                self.metrics.add("kgen_accepted_total")
+        return [request for request, _ in added]
+
+    def _reserve(self, every: Sequence[StoredRequest]) -> int:
+        """Take places for requests, and return how many. Where not all of them have room, those that are known need none."""
+        places = len(every)
+        if not self._has_room(places):
+            places -= len(requests.stored(self._database, every))
+            if places and not self._has_room(places):
+                raise QueueFull(self._wait_seconds())
         with self._changed:
             if self._draining:
                 raise Draining
-            if places and len(self._of) + self._reserved + places > self._limit:
-                raise QueueFull(self._wait_seconds())
             self._reserved += places
+        return places
+
+    def _has_room(self, places: int) -> bool:
+        with self._changed:
+            return len(self._of) + self._reserved + places <= self._limit
 
     def _wait_seconds(self) -> int:
         """How long about a tenth of the queue takes."""
@@ -205,6 +230,7 @@ class Judge:
         for bench in self._benches:
             bench.close()
         self.finish()
+        self._together.close()
 
     # The lanes -----------------------------------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kgen.serve.asked import FIELDS, MOST_BYTES, Asked, RequestError
+from kgen.serve.asked import FIELDS, MOST_BYTES, RequestError
 from kgen.serve.bodies import read_json
-from kgen.serve.judge import Draining
+from kgen.serve.judge import Draining, Wanted
 from kgen.store.requests import DONE, QUEUED, StoredRequest
 from kgen.views import plain
 
@@ -88,7 +88,7 @@ class Routes:
 
     async def _judged(self, owner: str, tasks: list[Any]) -> list[dict[str, Any]]:
         """The results of tasks, once all have one."""
-        stored = await run_in_threadpool(self._accept, owner, tasks)
+        stored = await self._service.keep(lambda: self._wanted(owner, tasks))
         found = []
         for task, one in zip(tasks, stored, strict=True):
             ended = await self._service.ended(one)
@@ -97,12 +97,12 @@ class Routes:
             found.append(_result(task["task_id"], ended))
         return found
 
-    def _accept(self, owner: str, tasks: list[Any]) -> list[StoredRequest]:
-        wanted: list[tuple[StoredRequest, Asked]] = []
+    def _wanted(self, owner: str, tasks: list[Any]) -> list[Wanted]:
+        wanted: list[Wanted] = []
         for task in tasks:
             asked, fields = self._service.known.ask(_body(task))
             wanted.append((self._service.row(owner, asked, fields["id"], fields["priority"]), asked))
-        return self._service.keep(wanted)
+        return wanted
 
 
 def _body(task: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -69,9 +70,24 @@ class Known:
                 return parse_problem(f"text_{_hash(text)[:12]}", text, *options), True
             if name not in self.files:
                 raise RequestError(422, f"no problem {ascii(name[:60])}: GET /problems lists the known ones")
-            return read_problem(str(self.files[name]), *options), False
+            return _read(str(self.files[name]), _written(self.files[name]), tuple((options[0] or {}).items()), *options[1:]), False
         except (ProblemError, RecursionError, MemoryError) as error:
             raise RequestError(422, str(error) or "the problem's text is nested too deeply") from error
+
+
+def _written(file: Path) -> tuple[int, int]:
+    """When a file was written, and its bytes; zeros where it is gone."""
+    try:
+        found = file.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+@lru_cache(maxsize=256)
+def _read(path: str, written: tuple[int, int], overrides: tuple[tuple[str, str], ...], mode: str | None, dtype: str | None) -> Problem:
+    """The problem of a file that was ``written`` then: a trainer's step names each one many times."""
+    return read_problem(path, dict(overrides), mode, dtype)
 
 
 def _hash(text: str) -> str:

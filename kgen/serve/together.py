@@ -1,76 +1,84 @@
 """Requests of many clients, stored together: those that come while one transaction is committed share the next.
 
 A commit waits for the disk. One for each request, one after the other, would keep the last of 32 clients waiting for 32 of them.
+One thread reads the requests, too: on a busy machine, each thread that a request passes through keeps it waiting.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
-from typing import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, Callable, Sequence
 
 from kgen.store import Database, requests
 from kgen.store.requests import StoredRequest
 
-Added = list[tuple[StoredRequest, bool]]
+Added = list[tuple[StoredRequest, bool]]  #: as :func:`kgen.store.requests.add` returns them
 
 
 @dataclass
 class _Batch:
-    requests: Sequence[StoredRequest]
-    added: Added | None = None
-    error: Exception | None = None
-    leads: bool = False  # its thread writes for all that wait
-    told: threading.Event = field(default_factory=threading.Event)
+    """Requests of one client: how they are read, and what follows once they are stored."""
+
+    read: Callable[[], Sequence[StoredRequest]]
+    then: Callable[[Added], Any]
+    future: Future[Any]
+    requests: Sequence[StoredRequest] = ()
 
 
 class Together:
-    """Stores requests; may be called by any number of threads at once. One of them writes for all that wait, then hands over."""
+    """Stores requests in a thread of its own, for any number of clients at once."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._guard = threading.Lock()
-        self._waiting: list[_Batch] = []
-        self._led = False  # whether a thread writes
+        self._arrived: SimpleQueue[_Batch | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="kgen-accept", daemon=True).start()
 
-    def add(self, wanted: Sequence[StoredRequest]) -> Added:
-        """Keep requests of one owner, all or none, as :func:`kgen.store.requests.add` does. Raises what that does."""
-        mine = _Batch(wanted)
-        with self._guard:
-            self._waiting.append(mine)
-            mine.leads, self._led = not self._led, True
-        if not mine.leads:
-            mine.told.wait()
-        if mine.leads:
-            self._lead()
-        if mine.error is not None:
-            raise mine.error
-        assert mine.added is not None
-        return mine.added
+    def submit(self, read: Callable[[], Sequence[StoredRequest]], then: Callable[[Added], Any]) -> Future[Any]:
+        """Keep the requests of one owner that ``read`` returns, all or none, as :func:`kgen.store.requests.add` does. The
+        future has the result of ``then``. The thread calls both, and the future raises what they raise."""
+        future: Future[Any] = Future()
+        self._arrived.put(_Batch(read, then, future))
+        return future
 
-    def _lead(self) -> None:
-        with self._guard:
-            batches, self._waiting = self._waiting, []
-        try:
-            self._write(batches)
-        finally:
-            with self._guard:
-                following = self._waiting[0] if self._waiting else None
-                self._led = following is not None
-                if following is not None:
-                    following.leads = True
-                    following.told.set()
-            for batch in batches:
-                batch.told.set()
+    def close(self) -> None:
+        """End the thread once all that has come is stored."""
+        self._arrived.put(None)
+
+    def _run(self) -> None:
+        ends = False
+        while not ends:
+            came = [self._arrived.get()]
+            while not self._arrived.empty():
+                came.append(self._arrived.get())
+            ends = None in came
+            self._store([batch for batch in came if batch is not None and batch.future.set_running_or_notify_cancel()])
+
+    def _store(self, batches: Sequence[_Batch]) -> None:
+        read = []
+        for batch in batches:
+            try:
+                batch.requests = batch.read()
+                read.append(batch)
+            except Exception as error:
+                batch.future.set_exception(error)
+        if read:
+            self._write(read)
 
     def _write(self, batches: Sequence[_Batch]) -> None:
         """Write batches in one transaction; where that fails, each alone, so that one costs no other its place."""
         try:
-            for batch, added in zip(batches, requests.add_all(self._database, [b.requests for b in batches]), strict=True):
-                batch.added = added
+            found = requests.add_all(self._database, [batch.requests for batch in batches])
         except Exception as error:
             if len(batches) == 1:
-                batches[0].error = error
-                return
-            for batch in batches:
+                batches[0].future.set_exception(error)
+            for batch in batches if len(batches) > 1 else ():
                 self._write([batch])
+            return
+        for batch, added in zip(batches, found, strict=True):
+            try:
+                batch.future.set_result(batch.then(added))
+            except Exception as error:
+                batch.future.set_exception(error)

@@ -27,6 +27,7 @@ from kgen.store.interrupts import put_off
 
 NOTICE_SECONDS = 1.0  #: seconds; a longer wait is announced in one line
 WAIT_SECONDS = 30.0  #: seconds; a longer wait is given up
+_LOOK_SECONDS = 0.1  # seconds; between looks for an interrupt
 CONNECT_SECONDS = 10  #: seconds; limit of a server's first answer
 
 Notice = Callable[[str], None]
@@ -47,6 +48,7 @@ class Connections:
         if self.is_sqlite and is_read_only(Path(self.name)):
             self.engine = _engine(f"sqlite:///{address(Path(self.name))}&uri=true")
         self._notice = notice or (lambda line: None)
+        self._writing = threading.RLock()  # of this process, on SQLite
         self._together = threading.local()  # the connection of an open :meth:`together`
         if self.is_sqlite:
             _prepare_file(Path(self.name), create)
@@ -97,10 +99,24 @@ class Connections:
     def _transaction(self, writes: bool) -> Iterator[Connection]:
         # An interrupt between the begin and the block would leave the database locked while its traceback lives.
         with self._translated(), put_off() if writes else nullcontext(lambda: None) as interrupt:
-            connection = self._begun(writes, interrupt)
-            with connection:
-                yield connection
-                connection.commit()
+            with self._alone(interrupt) if writes and self.is_sqlite else nullcontext():
+                connection = self._begun(writes, interrupt)
+                with connection:
+                    yield connection
+                    connection.commit()
+
+    @contextmanager
+    def _alone(self, interrupt: Callable[[], None]) -> Iterator[None]:
+        """One writer of this process at a time: of two, SQLite lets the second one sleep, for longer each time. After
+        ``WAIT_SECONDS``, SQLite decides."""
+        until = time.monotonic() + WAIT_SECONDS
+        while not (held := self._writing.acquire(timeout=_LOOK_SECONDS)) and time.monotonic() < until:
+            interrupt()
+        try:
+            yield
+        finally:
+            if held:
+                self._writing.release()
 
     def _begun(self, writes: bool, interrupt: Callable[[], None]) -> Connection:
         """A connection with an open transaction, after a wait of up to ``WAIT_SECONDS``, in which ``interrupt`` may raise."""

@@ -43,14 +43,29 @@ _COLUMNS = [getattr(models.Request, name) for name in _FIELDS]
 
 def add(database: Database, requests: Sequence[StoredRequest]) -> list[tuple[StoredRequest, bool]]:
     """Keep requests of one owner in one transaction, held by this process. Returns the row of each one, and whether it is new:
-    of an id that the owner has used before, the older row stays."""
+    of an id that the owner has used before, the older row stays. Where that is of another evaluation, nothing is kept."""
     return add_all(database, [requests])[0]
 
 
 def add_all(database: Database, batches: Sequence[Sequence[StoredRequest]]) -> list[list[tuple[StoredRequest, bool]]]:
     """The same for several batches in one transaction, each of one owner: a commit waits for the disk, once for all of them."""
+    moment, known, new, found = rows.now(), {}, [], []
     with database.connections.write() as connection:
-        return [_added(connection, batch) for batch in batches]
+        for owner in dict.fromkeys(batch[0].owner for batch in batches if batch):
+            of_owner = [request for batch in batches for request in batch if request.owner == owner]
+            known |= {(owner, id): row for id, row in _find(connection, of_owner).items()}
+        for batch in batches:
+            keys = [(request.owner, request.id) for request in batch]
+            if any(key in known and known[key].digest != request.digest for key, request in zip(keys, batch)):
+                found.append([(known.get(key, request), False) for key, request in zip(keys, batch)])
+                continue
+            added = {key: replace(request, created_at=moment) for key, request in zip(keys, batch) if key not in known}
+            known |= added
+            new += added.values()
+            found.append([(known[key], key in added) for key in keys])
+        if new:
+            connection.execute(insert(models.Request), [_row(request) for request in new])
+    return found
 
 
 def stored(database: Database, requests: Sequence[StoredRequest]) -> dict[str, StoredRequest]:
@@ -128,16 +143,6 @@ def conditions(name: str | None, among: Selection) -> list[ColumnElement[bool]]:
     if among.before is not None:
         found.append(table.created_at < among.before)
     return found
-
-
-def _added(connection: Connection, requests: Sequence[StoredRequest]) -> list[tuple[StoredRequest, bool]]:
-    moment = rows.now()
-    known = _find(connection, requests)
-    new = [replace(request, created_at=moment) for request in requests if request.id not in known]
-    if new:
-        connection.execute(insert(models.Request), [_row(request) for request in new])
-    added = {request.id: request for request in new}
-    return [(known.get(request.id) or added[request.id], request.id in added) for request in requests]
 
 
 def _find(connection: Connection, requests: Sequence[StoredRequest]) -> dict[str, StoredRequest]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,11 @@ def test_requests_that_wait_for_a_commit_share_the_next_one(newest: Path, monkey
         return add_all(database, batches)
 
     monkeypatch.setattr(requests, "add_all", slow)
-    with Database.open(str(newest)) as database, ThreadPoolExecutor(6) as threads:
+    with Database.open(str(newest)) as database:
         together = Together(database)
-        futures = [threads.submit(together.add, request("0"))]
+        futures = [together.submit(lambda: request("0"), list)]
         assert first.wait(30)
-        futures += [threads.submit(together.add, request(str(n))) for n in range(1, 6)]
-        while len(together._waiting) < 5:
-            time.sleep(0.001)
+        futures += [together.submit(partial(request, str(n)), list) for n in range(1, 6)]
         go_on.set()
         added = [future.result(30) for future in futures]
         assert written == [1, 5]
@@ -53,10 +50,10 @@ def test_one_that_cannot_be_stored_costs_no_other_its_place(newest: Path, monkey
         return add_all(database, batches)
 
     monkeypatch.setattr(requests, "add_all", failing)
-    with Database.open(str(newest)) as database, ThreadPoolExecutor(8) as threads:
+    with Database.open(str(newest)) as database:
         together = Together(database)
         names = [f"good {n}" for n in range(7)] + ["bad"]
-        futures = {name: threads.submit(together.add, request(name)) for name in names}
+        futures = {name: together.submit(partial(request, name), list) for name in names}
         assert all(futures[name].result(30)[0][1] for name in names[:-1])
         with pytest.raises(ValueError, match="cannot be stored"):
             futures["bad"].result(30)
