@@ -109,6 +109,7 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=48)
     parser.add_argument("--each", type=int, default=len(CANDIDATES), help="candidates of each problem")
     parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--minutes", type=float, default=60.0, help="after which nothing more is sent")
     options = parser.parse_args()
     client, lock, sent = Client(options.url), threading.Lock(), []
     files = sorted(options.folder.rglob("*.py"))[: options.problems]
@@ -116,6 +117,8 @@ def main() -> None:
 
     def evaluate(job: tuple[str, dict[str, Any]]) -> None:
         kind, body = job
+        if time.monotonic() - started > 60 * options.minutes:
+            return
         id, seconds = client.send(body)
         answer = client.answer(id)
         with lock:
