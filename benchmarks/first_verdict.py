@@ -30,7 +30,7 @@ def sweep(problem: str, device: str, cores: int, seconds: float, bytecode: Path)
     with tempfile.TemporaryDirectory() as home:
         Path(home, "cache").mkdir()
         Path(home, "cache", "bytecode").symlink_to(bytecode)
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "KGEN_HOME": home}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))), "KGEN_HOME": home}
         environment.pop("KGEN_DB", None)
         words = ["sweep", problem, *SIZES, "--device", device, "--time", f"{seconds:g}", "--json"]
         allowed = sorted(os.sched_getaffinity(0))[:cores]

@@ -271,23 +271,15 @@ def test_batches_of_contractions_are_right_in_all_regimes(size: tuple[int, int, 
     assert found and all(e.status is Status.OK for _, e in found), figures(found)
 
 
-def took_tf32(evaluation: Evaluation) -> bool:
-    """Whether PyTorch's own product took TF32, which it was allowed to: cuBLAS decides by the size.
-
-    The output is about a third in size, so that TF32 is wrong by some 1e-4, and float32 by less than 1e-6.
-    """
-    return (evaluation.errors[0].eager_rms or 0.0) > 1e-5
-
-
 @pytest.mark.skipif(not ON_SM90, reason="one product is for sm_90 alone")
 @pytest.mark.parametrize("size", marked(TF32_SIZES))
-def test_one_product_is_as_accurate_as_tf32_where_pytorch_takes_that(
-    size: tuple[int, int, int], verdicts: dict[Judging, Verdicts]
-) -> None:
+def test_one_product_is_as_accurate_as_tf32(size: tuple[int, int, int], verdicts: dict[Judging, Verdicts]) -> None:
+    """The class allows that error in every matmul: also with 7 rows, where cuBLAS computes in float32 though TF32 is allowed."""
     found = verdicts[linear(size, Accuracy.TF32)].result()
     one = [e for c, e in found if c.params["k0.products"] == 1]
-    assert one and all(e.status is (Status.OK if took_tf32(e) else Status.WRONG_VALUES) for e in one), figures(found)
-    assert all(e.status is Status.OK for c, e in found if c.params["k0.products"] == 3), figures(found)
+    assert one and all(e.status is Status.OK for _, e in found), figures(found)
+    errors = [e.errors[0].rms or 0.0 for e in one]  # of an output that is about a third in size; those of three products are below 1e-6
+    assert all(1e-5 < error < 3e-4 for error in errors), figures(found)
 
 
 # What the gate leaves out

@@ -380,6 +380,14 @@ def test_short_sums_take_short_intervals() -> None:
     assert of_sm90(bare(256, 512, 8192)) == {64, 128}
 
 
+def test_few_results_take_short_intervals_and_are_not_left_to_the_library() -> None:
+    """Many threads of PyTorch share such a sum: on positive data, it is more exact than an interval of 64, however long it is."""
+    few, more = (list(contraction_space(bare(rows, 8192, 1000)).allowed()) for rows in (1, 5))
+    assert {p["promotion_interval"] for p in few if p["variant"] == "sm90"} == {16}
+    assert {p["promotion_interval"] for p in more if p["variant"] == "sm90"} == {64, 128}
+    assert "library" not in {p["variant"] for p in few} and "library" in {p["variant"] for p in more}
+
+
 def test_kernels_of_a_contraction_start_while_the_one_before_ends() -> None:
     """Each waits for it before it touches memory."""
     text = candidate(bare(64, 8192, 8192), splits=4).source

@@ -243,6 +243,9 @@ _TILES: dict[str, dict[str, _Tile]] = {
 
 #: Of k, by promotion interval: in shorter float32 sums of positive products, PyTorch has less than half of the interval's error.
 _LEAST_K = {16: 1, 64: 96, 128: 512}
+#: Elements of a result. PyTorch shares the sums of a few rows among many threads, and loses 0.7e-7 of positive sums. Fewer elements are
+#: judged over several inputs, where twice that is the bound, and intervals of 64 lose 1.9e-7.
+_FEW_RESULTS = 4096
 
 #: Of k; from it on, terms may be rounded. That takes 2^-19.8 of each product (root mean square), and 2^-17.1 in the worst case.
 #: PyTorch's sums of so many products lose 2^-18.2.
@@ -293,6 +296,15 @@ class Shape:
     def intervals(self) -> int:
         """Promotion intervals of k, for three products by the library."""
         return -(-self.k // _LIBRARY_INTERVAL)
+
+    @property
+    def few(self) -> bool:
+        """Whether PyTorch's sums are more exact than those of long promotion intervals, however long they are."""
+        return self.matrices * self.rows * self.cols < _FEW_RESULTS
+
+    def takes(self, interval: int) -> bool:
+        """Whether sums over a promotion interval are as exact as PyTorch's, on positive data too."""
+        return self.k >= _LEAST_K[interval] and (interval == 16 or not self.few)
 
     def tiles(self, tile: _Tile) -> int:
         return self.matrices * -(-self.rows // tile.rows) * -(-self.cols // tile.cols)
@@ -617,7 +629,7 @@ def _library_constraints(shape: Shape) -> tuple[Constraint[Contraction], ...]:
             lambda s: not shape.grouped),
         Constraint("few_rows", (),
             f"short sums of {shape.rows} rows are more exact in PyTorch than the library's over {_LIBRARY_INTERVAL} of k",
-            lambda s: shape.rows >= _MANY_ROWS or shape.k >= _LONG_K),
+            lambda s: not shape.few and (shape.rows >= _MANY_ROWS or shape.k >= _LONG_K)),
         Constraint("promotion_intervals", ("splits", "products"),
             "three products are promoted after short intervals of k; one product, as accurate as TF32, is not",
             lambda s: s.splits == (shape.intervals if s.products == 3 else 1)),
@@ -644,11 +656,12 @@ def _own_constraints(shape: Shape) -> tuple[Constraint[Contraction], ...]:
         Constraint("rounded_terms", ("term_bits", "products"), "one product has one term, which is not rounded",
             lambda s: not s.rounded or s.products == 3),
         Constraint("short_sums", ("variant", "products", "promotion_interval"),
-            "PyTorch's sums over so few of k are more exact than a promotion interval, in which positive products lose to truncation",
-            lambda s: s.variant != "sm90" or s.products == 1 or shape.k >= _LEAST_K[s.promotion_interval]),
+            "PyTorch's sums over so few of k, or of so few results, are more exact than a promotion interval, in which positive products lose to"
+            " truncation",
+            lambda s: s.variant != "sm90" or s.products == 1 or shape.takes(s.promotion_interval)),
         Constraint("idle_promotions", ("variant", "promotion_interval"),
             "sums over so many of k need no promotion after every 16",
-            lambda s: s.variant != "sm90" or s.promotion_interval != 16 or shape.k < _LEAST_K[64]),
+            lambda s: s.variant != "sm90" or s.promotion_interval != 16 or not shape.takes(64)),
         Constraint("one_promotion", ("promotion_interval", "splits", "cluster"),
             "sums over no more than 64 of k are promoted once in any case",
             lambda s: s.promotion_interval != 128 or s.ld > STEP * s.parts),
