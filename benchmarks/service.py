@@ -52,12 +52,12 @@ _LOOK_SECONDS = 0.5  # s; between looks at an evaluation
 
 @dataclass(frozen=True)
 class Sent:
-    """An evaluation that was sent, the seconds until it was accepted, and its answer."""
+    """An evaluation that was sent, the seconds until it was accepted, and its answer; none where the time was up."""
 
     problem: str
     kind: str
     seconds: float
-    answer: dict[str, Any]
+    answer: dict[str, Any] | None
 
 
 class Client:
@@ -88,18 +88,20 @@ class Client:
                 raise SystemExit(f"{status}: {found['error']}")
             time.sleep(float(headers["retry-after"]))
 
-    def answer(self, id: str) -> dict[str, Any]:
+    def answer(self, id: str, until: float) -> dict[str, Any] | None:
         while (found := self.ask("GET", f"/evaluations/{id}")[2])["state"] != "done":
+            if time.monotonic() > until:
+                return None
             time.sleep(_LOOK_SECONDS)
         return found
 
 
-def bodies(files: list[Path], each: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The kinds and the requests: one candidate of each problem after the other, as a trainer's step sends them."""
-    for kind, number in CANDIDATES[:each]:
-        for file in files:
-            code = _CLASS.format(body=KINDS[kind][0].replace("{n}", str(number)))
-            yield kind, {"problem": file.stem, "candidate": file.read_text(encoding="utf-8") + code}
+def bodies(files: list[Path], each: int, grouped: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The kinds and the requests: one candidate of each problem after the other, or all of one problem, then of the next."""
+    pairs = [(file, kind) for kind in CANDIDATES[:each] for file in files]
+    for file, (kind, number) in sorted(pairs, key=lambda pair: pair[0]) if grouped else pairs:
+        code = _CLASS.format(body=KINDS[kind][0].replace("{n}", str(number)))
+        yield kind, {"problem": file.stem, "candidate": file.read_text(encoding="utf-8") + code}
 
 
 def main() -> None:
@@ -109,34 +111,37 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=48)
     parser.add_argument("--each", type=int, default=len(CANDIDATES), help="candidates of each problem")
     parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--minutes", type=float, default=60.0, help="after which nothing more is sent")
+    parser.add_argument("--minutes", type=float, default=60.0, help="after which nothing more is sent or waited for")
+    parser.add_argument("--grouped", action="store_true", help="send all candidates of a problem, then those of the next")
     options = parser.parse_args()
     client, lock, sent = Client(options.url), threading.Lock(), []
     files = sorted(options.folder.rglob("*.py"))[: options.problems]
     started = time.monotonic()
+    until = started + 60 * options.minutes
 
     def evaluate(job: tuple[str, dict[str, Any]]) -> None:
         kind, body = job
-        if time.monotonic() - started > 60 * options.minutes:
+        if time.monotonic() > until:
             return
         id, seconds = client.send(body)
-        answer = client.answer(id)
+        answer = client.answer(id, until)
         with lock:
             sent.append(Sent(body["problem"], kind, seconds, answer))
 
     with ThreadPoolExecutor(options.clients) as clients:
-        list(clients.map(evaluate, bodies(files, options.each)))
+        list(clients.map(evaluate, bodies(files, options.each, options.grouped)))
     minutes = (time.monotonic() - started) / 60
     accepting = sorted(one.seconds for one in sent)
-    other = [one for one in sent if one.answer["status"] not in KINDS[one.kind][1]]
-    timed = [one for one in sent if one.answer.get("median_ms") is not None and not one.answer.get("reused")]
-    shares = {one.answer["evaluation"] for one in timed}
+    answered = [(one, one.answer) for one in sent if one.answer is not None]
+    other = [(one, answer) for one, answer in answered if answer["status"] not in KINDS[one.kind][1]]
+    shares = {answer["evaluation"] for _, answer in answered if answer.get("median_ms") is not None and not answer.get("reused")}
     print(f"{len(sent)} evaluations of {len(files)} problems from {options.clients} clients in {minutes:.2f} min")
     print(f"accepted: median {1e3 * statistics.median(accepting):.0f} ms, p95 {1e3 * accepting[int(0.95 * (len(sent) - 1))]:.0f} ms")
-    print(f"right and timed: {len(shares)} candidates, {len(shares) / minutes:.0f} a minute; all: {len(sent) / minutes:.0f} a minute")
-    print("by kind and status:", dict(Counter(f"{one.kind} {one.answer['status']}" for one in sent)))
-    for one in other[:20]:
-        print(f"OTHER {one.problem} {one.kind}: {one.answer['status']}: {one.answer['reason'][:160]}")
+    print(f"right and timed: {len(shares)} candidates, {len(shares) / minutes:.0f} a minute; all: {len(answered) / minutes:.0f} a minute")
+    print(f"no answer when the time was up: {len(sent) - len(answered)}")
+    print("by kind and status:", dict(Counter(f"{one.kind} {answer['status']}" for one, answer in answered)))
+    for one, answer in other[:20]:
+        print(f"OTHER {one.problem} {one.kind}: {answer['status']}: {answer['reason'][:160]}")
 
 
 if __name__ == "__main__":

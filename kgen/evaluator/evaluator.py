@@ -75,7 +75,8 @@ class Evaluator:
     own kernels. With ``foreign_problem``, the processes that run the problem's code are in the sandbox, too. No process of
     foreign code sees the folders ``hidden``, beside its own in there. On the CPU, ``compiles_later`` compiles baselines
     after the first right candidate: compiling takes the cores from its build and its test cases. Without ``times``,
-    candidates are validated only, and idle threads of OpenMP sleep: a timed call needs them awake.
+    candidates are validated only, and idle threads of OpenMP sleep: a timed call needs them awake. Its processes are so
+    much ``nice`` to others.
 
     After entering, ``problem`` has its mode settled. ``environment`` says where candidates are judged,
     ``hardware`` describes the device, ``products`` how cuDNN multiplies. ``server`` forks its processes. ``at_once`` threads may call :meth:`evaluate`. Of threads that call :meth:`finals`, each waits for the others.
@@ -87,7 +88,7 @@ class Evaluator:
         self, problem: Problem, *, device: str, accuracy: Accuracy, home: Path, limits: Limits = Limits(),
         baselines: Sequence[str] = BASELINES, notice: Callable[[str], None] | None = None, cache: str = "cold",
         step: Callable[[str], None] | None = None, trust: Trust = Trust.FOREIGN, profile: bool = False,
-        compiles_later: bool = False, times: bool = True, foreign_problem: bool = False, hidden: Sequence[Path] = (),
+        compiles_later: bool = False, times: bool = True, foreign_problem: bool = False, hidden: Sequence[Path] = (), nice: int = 0,
     ) -> None:
         if accuracy is Accuracy.TF32 and not kind_of(device).accelerator:
             raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
@@ -135,9 +136,9 @@ class Evaluator:
             environment["OMP_WAIT_POLICY"] = os.environ.get("OMP_WAIT_POLICY", "passive")
         modules, compiles = self._checks.modules, not set(baselines) <= {"eager"}
         later, idle = ([_FRONT_END], [COMPILER]) if compiles and not self._cuda else ([], [])
-        self.server = self._compilers = Server(self.home, environment, later=[*modules, *later], idle=idle)
+        self.server = self._compilers = Server(self.home, environment, later=[*modules, *later], idle=idle, nice=nice)
         if compiles and self._cuda:  # loading it takes longest, and a core is free where a GPU works
-            self._compilers = Server(self.home, environment, first=[COMPILER])
+            self._compilers = Server(self.home, environment, first=[COMPILER], nice=nice)
         self._oracle: OracleClient | None = None
         self.layouts: Mapping[str, Sequence[tuple[Sequence[int], Sequence[int]]]] = {}  # by mode, of PyTorch's output tensors
         self._opened: dict[str, Any] = {}  # the oracle's description of the device and the problem

@@ -13,6 +13,7 @@ from kgen.errors import EvaluatorError, KgenError, ProblemError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.serve.asked import Asked
 
+_NICE = 5  #: of processes that judge: whoever sends a request does not wait for them
 _REMEMBERED = 1000  #: problems that could not be judged, whose reason is kept
 
 Make = Callable[[Asked, str], Evaluator]
@@ -31,6 +32,7 @@ def make_evaluator(asked: Asked, device: str, notice: Callable[[str], None]) -> 
         profile=True,
         foreign_problem=asked.foreign,
         hidden=(paths.home(),),
+        nice=_NICE,
     )
 
 

@@ -49,7 +49,10 @@ def add(database: Database, requests: Sequence[StoredRequest]) -> list[tuple[Sto
 
 def add_all(database: Database, batches: Sequence[Sequence[StoredRequest]]) -> list[list[tuple[StoredRequest, bool]]]:
     """The same for several batches in one transaction, each of one owner: a commit waits for the disk, once for all of them."""
-    moment, known, new, found = rows.now(), {}, [], []
+    moment, mine = rows.now(), holder.this_process()
+    known: dict[tuple[str, str], StoredRequest] = {}
+    new: list[StoredRequest] = []
+    found: list[list[tuple[StoredRequest, bool]]] = []
     with database.connections.write() as connection:
         for owner in dict.fromkeys(batch[0].owner for batch in batches if batch):
             of_owner = [request for batch in batches for request in batch if request.owner == owner]
@@ -64,7 +67,7 @@ def add_all(database: Database, batches: Sequence[Sequence[StoredRequest]]) -> l
             new += added.values()
             found.append([(known[key], key in added) for key in keys])
         if new:
-            connection.execute(insert(models.Request), [_row(request) for request in new])
+            connection.execute(insert(models.Request), [_row(request, mine) for request in new])
     return found
 
 
@@ -153,7 +156,7 @@ def _find(connection: Connection, requests: Sequence[StoredRequest]) -> dict[str
     return found
 
 
-def _row(request: StoredRequest) -> dict[str, Any]:
+def _row(request: StoredRequest, mine: str) -> dict[str, Any]:
     return {
         "owner": request.owner,
         "id": request.id,
@@ -161,7 +164,7 @@ def _row(request: StoredRequest) -> dict[str, Any]:
         "state": QUEUED,
         "priority": request.priority,
         "tries": 0,
-        "holder": holder.this_process(),
+        "holder": mine,
         "created_at": request.created_at,
         "asked": dict(request.asked),
     }
