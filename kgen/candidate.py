@@ -16,6 +16,8 @@ ParamValue = int | float | str | bool
 #: Parameters by name. Parameters of the K-th kernel of a plan are named ``kK.axis`` (``k0.block``).
 Params = Mapping[str, ParamValue]
 
+LAUNCHING, GRAPH = "launching", "graph"  #: a parameter of a whole candidate, and its value where a CUDA graph is replayed
+
 COUNTABLE = (1 << 31) - 1  #: combinations; the largest integer of a column in every database, which stands for more, too
 SHORT = 12  #: how many characters of an identity people are shown
 

@@ -21,6 +21,9 @@ KERNELBENCH_TOLERANCE = 1e-4  #: absolute and relative
 #: 2,082 calls of cuDNN, float32 errs by 7e-7 at most and TF32 by 2.9e-4 at least (KernelBench's networks, H200).
 TF32_LEAST = 2.0**-14
 BASELINES = ("eager", "compile", "compile-max-autotune")  #: the slowest to prepare last
+GRAPH_BASELINE = "compile-reduce-overhead"  #: is beside the others where a candidate replays a CUDA graph
+KNOWN_BASELINES = (*BASELINES, GRAPH_BASELINE)
+LAUNCH_MS = "launch_ms"  #: a condition of a timing: how long a call takes the host while the device is idle
 COMPILER = "torch._inductor.compile_fx"  #: the module of torch's compiler; takes seconds to load
 
 

@@ -13,7 +13,7 @@ from kgen.problems.definitions import Definitions, first_line, given, names_in
 
 #: Names at the top of a ModelNew's file; a definition of the problem may not have one of them.
 FILE_NAMES = frozenset(
-    "launch fill dense typed check expect on_device untraced alone Kept ForwardOnly CUDA_SOURCE CUDA_FLAGS CPP_SOURCE CFLAGS NAME "
+    "launch fill dense typed check expect on_device untraced alone Kept Graphs ForwardOnly CUDA_SOURCE CUDA_FLAGS CPP_SOURCE CFLAGS NAME "
     "ModelNew".split()
 )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from kgen import __version__, plan_name, syntax
-from kgen.candidate import Candidate, Params
+from kgen.candidate import GRAPH, LAUNCHING, Candidate, Params
 from kgen.codegen.body import Body, Run
 from kgen.codegen.forward import Forward, targets
 from kgen.codegen.linker import helpers
@@ -45,13 +45,14 @@ class Way:
         return {f"k{number}.{name}": value for number, (_, params) in enumerate(self.kernels) for name, value in params.items()}
 
 
-def render(problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_modes: bool) -> Candidate:
+def render(problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_modes: bool, launching: str = "") -> Candidate:
     """The candidate of these ways: one for each mode, or a single one. The names of their kernels differ.
 
-    ``both_modes`` says that a single way is right in train and in eval mode. Raises :class:`RenderError` where a
+    ``both_modes`` says that a single way is right in train and in eval mode. ``launching`` is :data:`GRAPH` where forward is
+    replayed as a CUDA graph. Raises :class:`RenderError` where a
     template is wrong, and :class:`CaptureError` where ``Model`` is written in a way that cannot be taken over.
     """
-    return _File(problem, tuple(ways), hardware, both_modes).candidate()
+    return _File(problem, tuple(ways), hardware, both_modes, launching).candidate()
 
 
 def decided(task: Task, params: Params) -> Schedule:
@@ -113,8 +114,8 @@ def _environment(folder: Path = Path(__file__).parent) -> "jinja2.Environment":
 class _File:
     """One ``ModelNew`` file in the making."""
 
-    def __init__(self, problem: Problem, ways: tuple[Way, ...], hardware: Hardware, both_modes: bool) -> None:
-        self.problem, self.ways, self.hardware, self.both_modes = problem, ways, hardware, both_modes
+    def __init__(self, problem: Problem, ways: tuple[Way, ...], hardware: Hardware, both_modes: bool, launching: str) -> None:
+        self.problem, self.ways, self.hardware, self.both_modes, self.launching = problem, ways, hardware, both_modes, launching
         self.device_type, self.target = hardware.device_type, target(hardware.device_type)
         self.kernels: list[tuple[str, Rendering]] = []  # name of the launcher, how it is called
         self.bodies: list[tuple[Way, Body]] = []
@@ -132,7 +133,7 @@ class _File:
                 renderings[kernel.name] = rendering
             self.bodies.append((way, self._body(way, renderings)))
         source = self._source(texts)
-        params = {k: v for way in self.ways for k, v in self._prefixed(way).items()}
+        params = self._params
         plan = Plan.of_modes([(w.mode, w.plan.data) for w in self.ways])
         return Candidate(
             source=source,
@@ -144,6 +145,12 @@ class _File:
             rewrites=tuple(dict.fromkeys(r for w in self.ways for r in w.plan.rewrites)),
             plan_data=plan,
         )
+
+    @property
+    def _params(self) -> Params:
+        """The parameters of the file: those of its kernels, and the way of launching where it is not the plain one."""
+        own = {k: v for way in self.ways for k, v in self._prefixed(way).items()}
+        return own | ({LAUNCHING: self.launching} if self.launching else {})
 
     def _prefixed(self, way: Way) -> Params:
         return way.params if len(self.ways) == 1 else {f"{way.mode}.{k}": v for k, v in way.params.items()}
@@ -169,13 +176,13 @@ class _File:
             "title": self.problem.title,
             "chain": " -> ".join(_chain(graph)),
             "plan_lines": [f"Plan: {self._plan(w)}" for w in self.ways],
-            "param_lines": _wrapped("Parameters: ", [f"{k}={v}" for w in self.ways for k, v in self._prefixed(w).items()]),
+            "param_lines": _wrapped("Parameters: ", [f"{k}={v}" for k, v in self._params.items()]),
             "version": __version__,
             "problem": self.problem.file_name,
             "dtype": self.problem.dtype,
             "modes": "train and eval mode" if self.both_modes or len(self.ways) > 1 else f"{self.ways[0].mode} mode",
             "device_name": self.hardware.name,
-            "imports": _imports(model, bool(texts), any(way["kept"] for way in ways), self._uses_functional(ways)),
+            "imports": _imports(model, bool(texts), any(way["kept"] for way in ways), self._uses_functional(ways), self.launching == GRAPH),
             "kernel_source": kernel_source,
             "source_constant": self.target.source_constant,
             "flags_constant": self.target.flags_constant,
@@ -199,6 +206,7 @@ class _File:
             "ways": ways,
             "packed": packed,
             "packed_names": targets(packed_names),
+            "graphs": self.launching == GRAPH,
             "keeping": [way for way in ways if way["kept"]],
             "derives": any(way["prepares"] for way in ways),
             "lists": any(way["listed"] for way in ways),
@@ -282,12 +290,12 @@ def _compile(text: str) -> None:
 _compile_once = lru_cache(maxsize=512)(_compile)
 
 
-def _imports(model: ModuleSource, kernels: bool, keeps: bool, functional: bool) -> list[str]:
+def _imports(model: ModuleSource, kernels: bool, keeps: bool, functional: bool, graphs: bool) -> list[str]:
     """Import lines: the standard library's, then torch's, those of the problem among them."""
     lines = ["import torch", "import torch.nn as nn"]
     lines += ["import torch.nn.functional as F"] if functional else []
     lines += ["from torch.utils.cpp_extension import load_inline"] if kernels else []
-    used = {"ctypes": kernels or keeps, "functools": True, "operator": keeps, "struct": kernels}
+    used = {"ctypes": kernels or keeps, "functools": True, "operator": keeps, "struct": kernels, "threading": graphs}
     standard = [f"import {name}" for name, is_used in used.items() if is_used]
     for line in model.imports:
         module = line.split()[1]

@@ -20,7 +20,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Iterator, Mapping, Sequence, TypeVar
 
-from kgen.candidate import SHORT, Candidate, Trust
+from kgen.candidate import GRAPH, LAUNCHING, SHORT, Candidate, Trust
 from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import HOST, KINDS, kind_of
 from kgen.devices.machine import cxx
@@ -37,7 +37,7 @@ from kgen.evaluator.strict.timing_anomalies import least_ms
 from kgen.evaluator.timing.conditions import Conditions, conditions, worse
 from kgen.evaluator.timing.measure import Runner, sleep_ns
 from kgen.problems.problem import Problem
-from kgen.protocol import (BASELINES, COMPILER, TRIES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation,
+from kgen.protocol import (BASELINES, COMPILER, GRAPH_BASELINE, TRIES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation,
                            Health, LibraryProduct, Limits, Phase, Status, Timing, Weights, read_product)
 
 _ORACLE_SECONDS = 300.0
@@ -51,7 +51,8 @@ _LARGE_BYTES = 1 << 30  #: of inputs and outputs; above it, memory is freed betw
 _NO_LIMIT = 1 << 62
 #: The steps of preparing the baselines that take long.
 _PREPARING = {"compile": "compiling the torch.compile baseline",
-              "compile-max-autotune": "compiling the max-autotune baseline"}
+              "compile-max-autotune": "compiling the max-autotune baseline",
+              GRAPH_BASELINE: "compiling the reduce-overhead baseline"}
 _FAILED_FIRST = 3  #: candidates; after so many failures, baselines are compiled without waiting for a right one
 _AT_ONCE = 6  #: candidates that a GPU judges at once; timings take turns, everything else goes on side by side
 #: Device memory that a candidate may have: times PyTorch's own peak, and bytes more for workspaces.
@@ -456,6 +457,8 @@ class Evaluator:
         self._in_finals = True
         self._may_compile.set()
         baselines = self._prepared(every=True)
+        if any(candidate.params.get(LAUNCHING) == GRAPH for candidate, _ in candidates):
+            baselines = self._with_graph_baseline()
 
         def lost(runner: Runner, failure: Failure) -> None:
             if runner in baselines:
@@ -514,6 +517,14 @@ class Evaluator:
                 return
         if self._compiles_later and not self._in_finals:
             self._step("trying candidates")
+
+    def _with_graph_baseline(self) -> list[Runner]:
+        """The baselines with that of PyTorch's own graphs, where any is compiled."""
+        if set(self._baseline_names) - {"eager", GRAPH_BASELINE} and GRAPH_BASELINE not in self._baseline_names:
+            self._baseline_names += (GRAPH_BASELINE,)
+            self._preparing = threading.Thread(target=self._prepare, args=[GRAPH_BASELINE], name="kgen-baselines", daemon=True)
+            self._preparing.start()
+        return self._prepared(every=True)
 
     def _is_over(self) -> bool:
         """Whether the processes have ended for which this thread prepares baselines."""
@@ -660,7 +671,8 @@ class Evaluator:
         runner = self._checks.make_runner(
             name, worker, kind_of(self.device), self.problem.modes, max(0, first - steady) / 1e6, steady / 1e6,
             sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold, frees=self._large,
-            floor_ms=least_ms(self._opened["bytes"], self._opened["copy_rate"], self.hardware.device_type))
+            floor_ms=least_ms(self._opened["bytes"], self._opened["copy_rate"], self.hardware.device_type),
+            launch_ms=launch / 1e6 if self._cuda else 0.0)
         runner.rest()
         return runner
 

@@ -9,7 +9,7 @@ from typing import Any, Callable, Mapping
 
 from kgen.errors import InputError
 from kgen.problems.problem import DTYPES, MODES, Problem
-from kgen.protocol import BASELINES, Accuracy
+from kgen.protocol import KNOWN_BASELINES, Accuracy
 from kgen.store import codec
 
 LANGUAGES = ("cuda", "cpp", "triton", "pytorch")  #: of a candidate's kernels
@@ -131,7 +131,7 @@ def _are_overrides(value: Any) -> bool:
 
 def _are_baselines(value: Any) -> bool:
     names = value if isinstance(value, list) else []
-    return "eager" in names and all(isinstance(name, str) and name in BASELINES for name in names)
+    return "eager" in names and all(isinstance(name, str) and name in KNOWN_BASELINES for name in names)
 
 
 _TEXT = {"type": "string", "maxLength": MOST_BYTES}
@@ -149,7 +149,7 @@ FIELDS: Mapping[str, Field] = {
     "accuracy": _choice(tuple(one.value for one in Accuracy), "The class of accuracy.", Accuracy.PYTORCH.value),
     "mode": _choice(MODES, "The mode of the model; by default as constructed.", ""),
     "dtype": _choice(DTYPES, "The dtype that the model and its inputs are converted to.", ""),
-    "baselines": Field(_are_baselines, {"type": "array", "items": {"type": "string", "enum": list(BASELINES)}},
+    "baselines": Field(_are_baselines, {"type": "array", "items": {"type": "string", "enum": list(KNOWN_BASELINES)}},
                        "Baselines of PyTorch to compare with; eager is among them.", ["eager"]),
     "seconds": Field(lambda value: _is_number(value) and 0 < value <= MOST_SECONDS,
                      {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_SECONDS},

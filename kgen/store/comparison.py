@@ -20,7 +20,7 @@ from sqlalchemy.orm import aliased
 
 from kgen.candidate import SHORT
 from kgen.errors import InputError, NotFoundError
-from kgen.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing
+from kgen.protocol import BASELINES, KNOWN_BASELINES, Accuracy, Depth, Environment, Status, Timing
 from kgen.statistics import Interval, median_ms, quotient, ratio_interval, verdict
 from kgen.store import models, queries, rows
 from kgen.store.database import Database
@@ -120,7 +120,7 @@ def _sweeps(connection: Connection, a: SweepRow, b: SweepRow, limit: int | None)
     pairs: list[tuple[str, str, str]] = []
     if a.best and b.best:
         pairs.append(("best", a.best.candidate, b.best.candidate))
-    pairs += [(name, name, name) for name in BASELINES]
+    pairs += [(name, name, name) for name in KNOWN_BASELINES]
     pairs += [("candidate", common, common) for common in _common(connection, a.id, b.id, limit)]
     eager = _Eager(connection)
     found = []
@@ -227,7 +227,7 @@ def _taken(connection: Connection, *conditions: ColumnElement[bool]) -> list[_Ta
         .join(sweep, sweep.id == table.sweep_id)
         .outerjoin(trial, and_(trial.sweep_id == table.sweep_id, trial.candidate_id == table.subject))
         .where(*conditions, table.median_ms.is_not(None))
-        .where(or_(trial.status == Status.OK.value, table.subject.in_(BASELINES)))
+        .where(or_(trial.status == Status.OK.value, table.subject.in_(KNOWN_BASELINES)))
     )
     return [_to_taken(row) for row in connection.execute(query)]
 

@@ -14,7 +14,7 @@ from kgen.candidate import Candidate, Rejection, Trust
 from kgen.errors import DatabaseBusyError, NotFoundError
 from kgen.paths import db_url
 from kgen.problems.problem import Problem
-from kgen.protocol import BASELINES, Accuracy, Depth, Environment, Evaluation, Health, LibraryProduct, Phase, Status, Timing
+from kgen.protocol import KNOWN_BASELINES, Accuracy, Depth, Environment, Evaluation, Health, LibraryProduct, Phase, Status, Timing
 from kgen.store import codec, holder, integrity, models, rows, schema
 from kgen.store.connections import Connections
 from kgen.store.rows import StoredEvaluation
@@ -452,7 +452,7 @@ def _link(
 def _screen_again(connection: Connection, sweep: str) -> None:
     """Give the finalists of a sweep the figures of their screening back."""
     trial, evaluation, timing = models.Trial, models.Evaluation, models.Timing
-    screened = (timing.sweep_id == sweep, timing.subject.in_(BASELINES), timing.depth == Depth.SCREEN.value)
+    screened = (timing.sweep_id == sweep, timing.subject.in_(KNOWN_BASELINES), timing.depth == Depth.SCREEN.value)
     fastest = connection.execute(select(func.min(timing.median_ms)).where(*screened)).scalar()
     query = select(trial.candidate_id, evaluation.median_ms).join(evaluation, evaluation.id == trial.evaluation_id)
     for row in connection.execute(query.where(trial.sweep_id == sweep, trial.final.is_(True))).all():

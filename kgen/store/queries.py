@@ -13,7 +13,7 @@ from sqlalchemy.orm import aliased
 from kgen.errors import NotFoundError
 from kgen.plan import Plan
 from kgen.problems.problem import Problem, sizes
-from kgen.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing, read_product
+from kgen.protocol import KNOWN_BASELINES, Accuracy, Depth, Environment, Status, Timing, read_product
 from kgen.store import codec, models, proposals, rows
 from kgen.store.database import Database
 from kgen.store.results import BestRow, CandidateDetail, Failures, Judgement, Known, ProblemRow, Rejections, SweepDetail, SweepRow, Trial
@@ -171,11 +171,11 @@ def _baselines(connection: Connection, sweeps: Iterable[str]) -> dict[str, dict[
     """The latest medians of the baselines' screening in each sweep, in milliseconds."""
     table = models.Timing
     query = select(table.sweep_id, table.subject, table.median_ms).order_by(table.created_at)
-    query = query.where(table.subject.in_(BASELINES), table.median_ms.is_not(None), table.depth == Depth.SCREEN.value)
+    query = query.where(table.subject.in_(KNOWN_BASELINES), table.median_ms.is_not(None), table.depth == Depth.SCREEN.value)
     found: dict[str, dict[str, float]] = {}
     for row in _in_chunks(connection, query, table.sweep_id, sweeps):
         found.setdefault(row.sweep_id, {})[row.subject] = row.median_ms
-    return {sweep: {name: of[name] for name in BASELINES if name in of} for sweep, of in found.items()}
+    return {sweep: {name: of[name] for name in KNOWN_BASELINES if name in of} for sweep, of in found.items()}
 
 
 # The best ------------------------------------------------------------------------------------------------------

@@ -17,17 +17,18 @@ from itertools import islice
 from typing import Iterable, Iterator, Sequence
 
 from kgen import plan_name
-from kgen.candidate import COUNTABLE, Candidate, Params, ParamValue, Rejection
+from kgen.candidate import COUNTABLE, GRAPH, LAUNCHING, Candidate, Params, ParamValue, Rejection
 from kgen.codegen.registry import template_for, templates
 from kgen.codegen.render import Way, render
 from kgen.codegen.space import Space
 from kgen.codegen.target import target
 from kgen.codegen.template import Task, Template, tasks
 from kgen.compiler.capture.capture import Capture, capture
+from kgen.compiler.capture.recordable import obstacle
 from kgen.compiler.fusion.fusion import FusionPlan, plans
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
-from kgen.devices.kinds import HOST
+from kgen.devices.kinds import HOST, KINDS
 from kgen.errors import InputError, RenderError
 from kgen.plan import Plan
 from kgen.problems.problem import LoadedProblem, Problem
@@ -195,7 +196,8 @@ class Design:
             if index is None:
                 return None
             choice.append(index)
-        return Point(number, tuple(choice))
+        point = Point(number, tuple(choice), str(params.get(LAUNCHING, "")))
+        return None if point.launching and (point.launching != GRAPH or self.obstacle(point)) else point
 
     def candidate(self, point: Point) -> Candidate:
         """Render the candidate of ``point``. Raises :class:`RenderError` where that fails, which is a bug of kgen."""
@@ -220,7 +222,18 @@ class Design:
             params = [kernel[index] for kernel, index in islice(rest, len(plan.kernels))]
             prefix = f"{mode}_" if len(choice.plans) > 1 else ""
             ways.append(Way(mode, plan, tuple(zip(tasks(plan, self.hardware, self.accuracy, prefix), params))))
-        return render(self.problem, ways, self.hardware, both_modes=self.capture.same)
+        return render(self.problem, ways, self.hardware, both_modes=self.capture.same, launching=point.launching)
+
+    def obstacle(self, point: Point) -> str | None:
+        """Why the forward of a point cannot be replayed as a CUDA graph, in one line; ``None`` where it can."""
+        if not KINDS[self.hardware.device_type].accelerator:
+            return f"{self.hardware.device_type} has no CUDA graphs"
+        plans = self.choices[point.option].plans
+        if len(plans) > 1:
+            return "the file has two modes"
+        if not self.options[point.option].kernels:
+            return "the plan has no kernel"
+        return obstacle(plans[0][1].graph)
 
     def renders(self, plan: Plan, params: Params, source: str) -> bool:
         """Whether that plan with these parameters renders to ``source``, byte for byte."""

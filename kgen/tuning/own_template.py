@@ -231,6 +231,9 @@ class TemplateDesign(Design):
             for params, broken in self.template.space.ruled_out()
         ]
 
+    def obstacle(self, point: Point) -> str | None:
+        return "its text is a template's own"
+
     def point(self, plan: str, params: Params) -> Point | None:
         space = self.options[1].kernels[0]
         return Point(1, (space.index(params),)) if plan == self.template.name and params in space else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgen.candidate import Candidate, ParamValue, Params
+from kgen.candidate import GRAPH, LAUNCHING, Candidate, Params, ParamValue
 from kgen.compiler.fusion.fusion import Kernel
 from kgen.compiler.loops.program import Program
 from kgen.devices.hardware import Hardware
@@ -78,9 +78,12 @@ class Rendering:
             if index is None:
                 raise NotFoundError(f"--params: {kernel.name} has no combination with {_text(wanted)}")
             chosen.append(index)
-        if unknown := sorted(set(params) - taken):
+        if unknown := sorted(set(params) - taken - {LAUNCHING}):
             raise NotFoundError(f"--params {unknown[0]}: the plan has no such kernel; it has {len(option.kernels)}, from k0 on")
-        return Point(number, tuple(chosen))
+        point = Point(number, tuple(chosen), str(params.get(LAUNCHING, "")))
+        if point.launching and (why := f"there is only {GRAPH}" if point.launching != GRAPH else self.design.obstacle(point)):
+            raise NotFoundError(f"--params {LAUNCHING}={point.launching}: {why}")
+        return point
 
 
 def rendering(problem: Problem, arch: str | None = None, server: Server | None = None) -> Rendering:

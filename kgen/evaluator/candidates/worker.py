@@ -33,7 +33,7 @@ from kgen.evaluator.runtime.channel import Channel
 from kgen.evaluator.runtime.fences import Fences
 from kgen.evaluator.runtime.members import BUFFERS, PARAMETERS, saved, unsaved
 from kgen.problems.problem import Problem, load
-from kgen.protocol import COMPILER
+from kgen.protocol import COMPILER, GRAPH_BASELINE
 
 FILE_BYTES = 256 << 20  #: the largest file that a candidate may write, its log included
 _MESSAGE_CHARACTERS = 400
@@ -44,7 +44,7 @@ _LARGE_BYTES = 1 << 30  # bytes of an output; of a larger one, one block is pois
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
 PERTURB, PERTURB_BYTE = -6, 0x80  # of mallopt: fill what is allocated with the byte's complement; 0 turns that off
 _CANDIDATE = "kgen_candidate"  # the module of a candidate's file
-_COMPILE_MODES = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs"}
+_COMPILE_MODES = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs", GRAPH_BASELINE: "reduce-overhead"}
 _LONG_NS = 200_000_000  # of a call; the time of a longer one is known from fewer of them
 _GHZ = 2.0  # upper bound of the clock that torch.cuda._sleep counts, for turning nanoseconds into cycles
 
@@ -155,6 +155,8 @@ class Subject:
         self.call_model = self.model
         if request.get("baseline", "eager") != "eager":
             self.call_model = torch.compile(self.model, mode=_COMPILE_MODES[request["baseline"]])
+        if request.get("baseline") == GRAPH_BASELINE:
+            self.call_model = _with_own_outputs(self.call_model)
         return {"matched": self.matched, "complete": complete}
 
     def _match(self, unsaved: frozenset[str]) -> bool:
@@ -464,6 +466,16 @@ class Subject:
             self.last = None
             _empty_cache()
         return reply
+
+
+def _with_own_outputs(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """Calls of a module that replays graphs of torch's compiler. The next replay writes over their outputs, so that they are
+    copied, as a caller must do who keeps one."""
+    def call(*inputs: Any) -> Any:
+        torch.compiler.cudagraph_mark_step_begin()
+        return map_tensors(compiled(*inputs), torch.clone)
+
+    return call
 
 
 def _without(found: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 from kgen.devices.kinds import Kind
 from kgen.evaluator.correctness.validate import Failure, WorkerClient, raise_if_failed, raise_if_wrong
-from kgen.protocol import Depth, Phase, Status, Timing
+from kgen.protocol import LAUNCH_MS, Depth, Phase, Status, Timing
 from kgen.statistics import ratio_interval
 
 SCREEN_BLOCKS = 5
@@ -52,6 +52,7 @@ class Runner:
     cold: bool = True  #: whether the cache is flushed before each call
     frees: bool = False  #: whether the worker frees its memory between turns
     floor_ms: float = 0.0  #: the least time for moving inputs and outputs once
+    launch_ms: float = 0.0  #: the host's time for a call; of a CPU, 0
     #: Judges a fetched output by its mode and key.
     check: Callable[[Mapping[str, Any], str, int], None] | None = None
     blocks: list[tuple[float, ...]] = field(default_factory=list)
@@ -158,7 +159,8 @@ class Runner:
         self.blocks = []
 
     def timing(self, depth: Depth, session: str, conditions: tuple[tuple[str, str | float], ...] = ()) -> Timing:
-        return Timing(self.name, depth, session, tuple(self.blocks), self.prepare_ms, conditions)
+        own = ((LAUNCH_MS, self.launch_ms),) if self.launch_ms else ()
+        return Timing(self.name, depth, session, tuple(self.blocks), self.prepare_ms, (*conditions, *own))
 
 
 def check_timed(reply: Mapping[str, Any]) -> None:

@@ -62,10 +62,11 @@ Choice = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Point:
-    """A point: the index of an option, and for each of its kernels the index of a combination."""
+    """A point: the index of an option, for each of its kernels the index of a combination, and how forward is launched."""
 
     option: int
     choice: Choice
+    launching: str = ""
 
 
 @dataclass(frozen=True)
