@@ -40,6 +40,8 @@ CASES = {
     "integers by integers": "k, n = j - 5, i.to(torch.int32)\nreturn i // (k + (k == 0).long()), n % j, i << j, n >> (k + 30), i >> j, n << j.to(torch.int32), (i ^ j) % j",
     "integers that become floats": "return i / j, i.float() / 2, i.exp(), i * 0.5, i.float() + torch.where(m, i, j)",
     "conversions": "return x.long(), x.to(torch.int32), x.bool(), m.float(), (x > 0).long(), i.to(torch.int16), i.to(torch.uint8)",
+    "the largest": "a = torch.where(x > 1.5, float('nan'), torch.where(x < -1, -float('inf'), x))\nreturn a.topk(3)[0], x.topk(2)[1]",
+    "the smallest": "return torch.topk(z * 2, 2, 1, largest=False)[1]",
     "buckets": "b = torch.linspace(-1, 1, 9, device=x.device).to(x.dtype)\nnan = torch.where(x > 1.0, float('nan'), x)\nreturn torch.bucketize(nan, b), torch.bucketize(x, b, right=True, out_int32=True), torch.diff(x, dim=1)",
     "any and all": "return (x > 0.1).any(1), (x < 2).all(1), x.any(1), (x > 0).sum(1)",
     "positions": "return x + torch.arange(33, device=x.device), torch.arange(4, device=x.device)[:, None] * x, torch.full((33,), 2.5, device=x.device) * x",

@@ -88,6 +88,7 @@ LIBRARY_CLASSES = (
            "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d "
            "adaptive_max_pool3d"),
     _class("reversal", 0.7, 1.0, "reads against the order of memory", "flip roll rot90"),
+    _class("selection", 0.1, 1.0, "sorts, or counts digits in several passes (assumed)", "topk sort argsort kthvalue median mode"),
     _class("loss", 0.5, 1.0, "writes terms before it reduces them",
            "smooth_l1_loss huber_loss mse_loss l1_loss binary_cross_entropy binary_cross_entropy_with_logits kl_div "
            "cross_entropy_loss nll_loss hinge_embedding_loss margin_ranking_loss"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 MOST_BOUNDARIES = 64  # of buckets; more are searched by halves, as the library does
+MOST_TAKEN = 8  # of the largest elements; each is a reduction of its own
 MOST_COUNTED = 1 << 24  # elements; a float32 counts no further
 
 
@@ -194,6 +195,28 @@ def _vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool =
     if ord == 0:
         return (x != 0).to(x.dtype).sum(dims, keepdim)
     return x.abs().sum(dims, keepdim) if ord == 1 else (x.abs() ** ord).sum(dims, keepdim) ** (1.0 / ord)
+
+
+def _topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """The largest keys, one after the other. A key is an element's bits in its order, with its place behind: no two are equal.
+
+    Of equal elements, the first counts; NaN counts as the largest.
+    """
+    import torch
+
+    if not x.is_floating_point() or x.dtype == torch.float64 or not x.dim() or not 0 < k <= MOST_TAKEN:
+        return NotImplemented
+    dim %= x.dim()
+    last = x.shape[dim] - 1
+    places = torch.arange(last + 1, device=x.device).reshape([-1 if d == dim else 1 for d in range(x.dim())])
+    bits = x.to(torch.float32).view(torch.int32).to(torch.int64)
+    order = torch.where(x != x, 0x7FFFFFFE, torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits))
+    keys = (order if largest else -1 - order) * (1 << 32) + (last - places)
+    found = [_aten("amax", keys, [dim], True)]
+    while len(found) < k:
+        found.append(_aten("amax", torch.where(keys < found[-1], keys, 1 - (1 << 63)), [dim], True))
+    at = last - (torch.cat(found, dim) & 0xFFFFFFFF)
+    return _aten("gather", x, dim, at), at
 
 
 def _bucketize(x: torch.Tensor, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
@@ -459,6 +482,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.sum.dim_IntList": _sum,
     "aten.linalg_vector_norm.default": _vector_norm,
     "aten.bucketize.Tensor": _bucketize,
+    "aten.topk.default": _topk,
     "aten.instance_norm.default": _instance_norm,
     "aten.cdist.default": _cdist,
     "aten.one_hot.default": _one_hot,

@@ -15,9 +15,10 @@ from kgen.compiler.loops.expr import INFINITY, NAN, Arg, Expr, both, differ, eit
 # A device's primitives. SQRT64 is a root in float64, EXPBELOW an exponential of a number that is at most 0, and INVERSEROOT
 # is 1 / sqrt(x). QUOTIENT and RECIPROCAL are divisions of numbers whose quotient does not overflow. FLOOR_QUOTIENT and
 # FLOOR_REMAINDER are Python's ``//`` and ``%`` of integers; a divisor of 0, for which PyTorch raises or gives any number, counts as 1.
-(absolute, atan2, choose, copysign, cos, erf, exp, expbelow, expm1, floor_quotient, floor_remainder, fmax, fmin, fmod, hypot, inverseroot, lgamma, log,
+# BITS are those of a float32, as an integer of 32 bits.
+(absolute, atan2, bits, choose, copysign, cos, erf, exp, expbelow, expm1, floor_quotient, floor_remainder, fmax, fmin, fmod, hypot, inverseroot, lgamma, log,
  log1p, normal, power, quotient, reciprocal, rint, sin, sqrt, sqrt64, tanh, trunc) = map(function, (
-    "ABS ATAN2 CHOOSE COPYSIGN COS ERF EXP EXPBELOW EXPM1 FLOOR_QUOTIENT FLOOR_REMAINDER FMAX FMIN FMOD HYPOT INVERSEROOT LGAMMA LOG LOG1P "
+    "ABS ATAN2 BITS CHOOSE COPYSIGN COS ERF EXP EXPBELOW EXPM1 FLOOR_QUOTIENT FLOOR_REMAINDER FMAX FMIN FMOD HYPOT INVERSEROOT LGAMMA LOG LOG1P "
     "NORMAL POW QUOTIENT RECIPROCAL RINT SIN SQRT SQRT64 TANH TRUNC"
 ).split())  # fmt: skip
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from kgen.compiler.graph.dtypes import is_float
-from kgen.compiler.graph.graph import Node, Ref
+from kgen.compiler.graph.graph import Node, NotFusable, Ref
 from kgen.compiler.graph.library_call import DEVICE, LibraryCall, Literal, Many, dtype_named, torch_
 from kgen.compiler.loops.expr import CHOICE, const, equal, where, x, y
 from kgen.compiler.operators.op import Builder, Captured, Index
@@ -148,6 +148,8 @@ def concatenate(builder: Builder, node: Node, index: Index) -> str:
     """The value of the operand in whose part the index lies."""
     dim, start = node["dim"], 0
     parts = []
+    if len(node.inputs) > 1 and any(_is_reduced(builder, name) for name in node.inputs):
+        raise NotFusable(f"each row of {node.name} would reduce the rows of all its parts")
     for name in node.inputs:
         shape = builder.graph.type(name).shape
         stacked = len(shape) < len(node.type.shape)
@@ -161,6 +163,15 @@ def concatenate(builder: Builder, node: Node, index: Index) -> str:
     for end, value in reversed(parts[:-1]):
         found = builder.choose(node, index[dim], end, value, found)
     return found
+
+
+def _is_reduced(builder: Builder, name: str) -> bool:
+    """Whether a reduction of the same kernel makes the value, of more elements than one thread takes."""
+    while name in builder.inside and (made := builder.graph.producer(name)) is not None and made.values:
+        if ("dims" in dict(made.attrs) and "keepdim" in dict(made.attrs)) or made.op.startswith("softmax"):
+            return ("of_few", True) not in made.attrs
+        name = made.values[0]
+    return False
 
 
 def pad(builder: Builder, node: Node, index: Index) -> str:

@@ -13,7 +13,7 @@ from kgen.compiler.loops.expr import (INFINITY, Cast, Expr, attr, both, differ, 
                                       function, no, w, where, wide, x, y, z)
 from kgen.compiler.loops.functions import (absolute, apply_elu, apply_gelu, apply_gelu_tanh, apply_hardsigmoid,
                                            apply_hardswish, apply_logsigmoid, apply_mish, apply_sigmoid, apply_silu,
-                                           apply_softplus, atan2, clamp_to, copysign, cos, erf, exp, expbelow, expm1,
+                                           apply_softplus, atan2, bits, clamp_to, copysign, cos, erf, exp, expbelow, expm1,
                                            finite_max, floor_divide, floor_modulo, floor_quotient, floor_remainder, fmax, fmin, fmod, hypot, inverseroot,
                                            lgamma, log, log1p, log_sum, nan_max, nan_min, positive, power, rint, sin,
                                            softmax_factor, sqrt, sqrt64, tanh, trunc)
@@ -114,6 +114,11 @@ def _floors(call: Captured) -> bool:
 def _bits(call: Captured) -> dict[str, Any]:
     """The bits of a result."""
     return {"bits": 8 * nbytes(call.type.dtype)}
+
+
+def _as_bits(call: Captured) -> bool:
+    """Accept float32 read as integers of 32 bits."""
+    return call.type is not None and (call.types[call.arguments["self"].name].dtype, call.type.dtype) == ("float32", "int32")
 
 
 #: Whether bits are moved by less than none, or by all.
@@ -223,6 +228,7 @@ MORE_POINTWISE = (
          integers=where(_FAR, 0, Cast(x) << y)),
     _pointwise("shifted_right", "bitwise_right_shift.Tensor __rshift__.Tensor", None, accept=_integers, read=_bits, **_BINARY,
          integers=where(_FAR, -(x < 0), Cast(x) >> y)),
+    _pointwise("bits", "view.dtype", None, accept=_as_bits, integers=bits(x)),
     _pointwise("fmod", "fmod.Tensor fmod.Scalar", fmod(x, y), **_BINARY, flops=8),
     _pointwise("fmax", "fmax.default", fmax(x, y), **_BINARY),
     _pointwise("fmin", "fmin.default", fmin(x, y), **_BINARY),

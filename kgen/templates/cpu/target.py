@@ -37,7 +37,7 @@ TARGET = Target(
         "EXP": "vec::exp", "EXPBELOW": "vec::exp_below", "EXPM1": "vec::expm1", "LOG": "vec::log", "LOG1P": "vec::log1p", "ERF": "vec::erf",
         "TANH": "vec::tanh", "SIN": "vec::sin", "COS": "vec::cos", "POW": "vec::pow", "SQRT": "std::sqrt", "SQRT64": "sqrt",
         "ABS": "std::fabs", "QUOTIENT": "vec::quotient", "INVERSEROOT": "vec::inverse_root",
-        "FLOOR_QUOTIENT": "vec::floor_quotient", "FLOOR_REMAINDER": "vec::floor_remainder",
+        "FLOOR_QUOTIENT": "vec::floor_quotient", "FLOOR_REMAINDER": "vec::floor_remainder", "BITS": "vec::bits",
         **{name: f"std::{name.lower()}" for name in C_FUNCTIONS},
     },
     qualifier="__attribute__((always_inline)) inline",

@@ -29,7 +29,7 @@ TARGET = Target(
     primitives={
         "EXP": "expf", "EXPBELOW": "expf", "EXPM1": "expm1f", "LOG": "logf", "LOG1P": "log1pf", "ERF": "erff", "TANH": "tanhf",
         "SIN": "sinf", "COS": "cosf", "POW": "powf", "SQRT": "sqrtf", "SQRT64": "sqrt", "ABS": "fabsf", "QUOTIENT": "quotient", "INVERSEROOT": "inverse_root",
-        "FLOOR_QUOTIENT": "floor_quotient", "FLOOR_REMAINDER": "floor_remainder",
+        "FLOOR_QUOTIENT": "floor_quotient", "FLOOR_REMAINDER": "floor_remainder", "BITS": "__float_as_int",
         **{name: f"{name.lower()}f" for name in C_FUNCTIONS},
     },
     qualifier="__device__ __forceinline__",
