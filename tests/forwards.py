@@ -76,6 +76,7 @@ CASES = {
     "windows and diagonals": "return z.unfold(2, 4, 3) * 2, torch.diagonal(image, 0, 2, 3).exp(), torch.diag_embed(x) * 2",
     "bilinear": "return F.interpolate(image, scale_factor=2, mode='bilinear'), F.interpolate(image, size=(9, 3), mode='bilinear', align_corners=True).relu()",
     "bicubic": "return F.interpolate(image, size=(9, 7), mode='bicubic'), F.interpolate(image, scale_factor=2, mode='bicubic').relu(), F.interpolate(image, size=(3, 9), mode='bicubic', align_corners=True)",
+    "made smaller, smoothly": "return F.interpolate(image, size=(4, 3), mode='bilinear', antialias=True) * 2",
     "sampled": "return F.grid_sample(image, grid, align_corners=False), F.grid_sample(image, grid, align_corners=True, padding_mode='border').relu(), F.grid_sample(volume, points, align_corners=False)",
     "sampled at the nearest": "return F.grid_sample(image, grid, 'nearest', 'reflection', align_corners=False), F.grid_sample(image, grid, 'nearest', 'zeros', align_corners=True)",
     "sampled in cubes": "return F.grid_sample(image, grid, 'bicubic', 'reflection', align_corners=True), F.grid_sample(image, grid, 'bicubic', align_corners=False)",

@@ -102,7 +102,7 @@ LEFT = (
     _left("bags of several sizes", "embedding_bag", "bags of one size are rows and a reduction; others are loops whose lengths depend on values"),
     _left("windows that overlap in the result", "col2im max_unpool2d", "elements are added up in several windows"),
     _left("windows at random", "fractional_max_pool2d", "the library's generator places the windows"),
-    _left("smooth resizing", "_upsample_bilinear2d_aa _upsample_bicubic2d_aa", "as many weights as the image is made smaller"),
+    _left("smooth resizing", "_upsample_bilinear2d_aa _upsample_bicubic2d_aa", "up to seven times smaller is a sum of few; more have as many weights as the image is made smaller"),
     _left("special functions", "erfinv digamma polygamma special_i0 igamma nextafter frexp", "no device has a primitive of them"),
     _left("losses along sequences", "_ctc_loss", "a recursion along each sequence"),
 )
