@@ -22,6 +22,6 @@ def messages(context: Context) -> tuple[str, str]:
     question = texts.get_template("prompt.md.j2").render(
         problem=context.problem, hardware=context.hardware, limits=limits, plans=context.plans[:PLANS], baselines=context.baselines,
         best=best, source=context.sources.get(best.candidate or "", "")[:_MOST_SOURCE] if best else "",
-        failures=context.failures[-FAILURES:], found=context.found, tried=len(context.verdicts),
+        failures=context.failures[-FAILURES:], found=context.found, graphs=context.graphs, schedules=context.schedules, tried=len(context.verdicts),
     )  # fmt: skip
     return texts.get_template("system.md.j2").render(language="CUDA" if kind_of(context.hardware.device_type).accelerator else "C++").strip(), question.strip()

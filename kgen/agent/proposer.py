@@ -6,11 +6,12 @@ named by an entry point of the group ``kgen.proposers``: a function that makes o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from typing import Any, Callable, Mapping, Protocol, Sequence
 
 from kgen.candidate import ParamValue
+from kgen.compiler.fusion.chosen import Cut
 from kgen.devices.hardware import Hardware
 from kgen.errors import InputError, PluginError
 from kgen.problems.problem import Problem
@@ -23,8 +24,8 @@ REFUSED = "refused"  #: the status of a proposal that no candidate could be made
 
 @dataclass(frozen=True)
 class Proposal:
-    """A candidate to try. In the language ``kgen`` it is a plan, by its name or its number from 1, with parameters; in ``free``, a text. In
-    ``template``, it is a text for Jinja with the values of its parameters.
+    """A candidate to try. In the language ``kgen`` it is a plan, by its name or its number from 1, or a ``cut`` of the graph's operators
+    into kernels; both with parameters. In ``free``, it is a text. In ``template``, it is a text for Jinja with the values of its parameters.
 
     A proposal with ``fault`` could not be read, and is only reported back.
     """
@@ -34,9 +35,19 @@ class Proposal:
     plan: str | int = ""
     params: Mapping[str, ParamValue] = field(default_factory=dict)
     fault: str = ""
+    cut: Cut | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "params": dict(self.params)}
+        """JSON values, from which :func:`from_json` makes the same."""
+        return {**vars(self), "params": dict(self.params), "cut": None if self.cut is None else asdict(self.cut)}
+
+
+def from_json(stored: Mapping[str, Any]) -> Proposal:
+    """The inverse of :meth:`Proposal.to_json`; an older row lacks the newest fields."""
+    fields = {name: stored[name] for name in Proposal.__dataclass_fields__ if name in stored}
+    if cut := fields.pop("cut", None):
+        fields["cut"] = Cut(tuple(map(tuple, cut["kernels"])), tuple(cut["schedules"]), tuple(cut["rewrites"]))
+    return Proposal(**fields)
 
 
 @dataclass(frozen=True)
@@ -90,8 +101,17 @@ class PlanChoices:
 
 
 @dataclass(frozen=True)
+class Operators:
+    """The operators of the graph after some ``rewrites``, one a line: name, operands, sizes."""
+
+    rewrites: tuple[str, ...]
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Context:
-    """What a proposer is shown. ``found`` are lines on what sweeps have found; ``verdicts`` are in the order of the proposals."""
+    """What a proposer is shown. ``found`` are lines on what sweeps have found; ``verdicts`` are in the order of the proposals. A cut names
+    operators of one of the ``graphs``, and ``schedules``."""
 
     problem: Problem
     hardware: Hardware
@@ -100,6 +120,8 @@ class Context:
     verdicts: tuple[Verdict, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)  #: of candidates, by their ids
     found: tuple[str, ...] = ()
+    graphs: tuple[Operators, ...] = ()
+    schedules: tuple[str, ...] = ()
 
     @property
     def best(self) -> Verdict | None:

@@ -9,12 +9,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from kgen import paths
-from kgen.agent.proposer import KGEN, REFUSED, TEMPLATE, Context, KernelChoices, PlanChoices, Proposal, Proposals, Proposer, Verdict
+from kgen.agent.proposer import (KGEN, REFUSED, TEMPLATE, Context, KernelChoices, Operators, PlanChoices, Proposal, Proposals, Proposer,
+                                 Verdict, from_json)
 from kgen.agent.sandboxed import TemplateFault, rendered
 from kgen.candidate import Candidate, ParamValue, Trust
+from kgen.compiler.fusion.chosen import CutError
+from kgen.compiler.fusion.fusion import made_on_the_way
+from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.kinds import KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_device
 from kgen.errors import CaptureError, KgenError, PluginError, RenderError
@@ -26,12 +30,14 @@ from kgen.protocol import Accuracy, Evaluation, Phase, Status
 from kgen.statistics import Interval, fastest, median_ms, standing
 from kgen.store import Database, models, proposals, queries
 from kgen.store.proposals import StoredProposals
+from kgen.tuning.cutting import cut, schedules
 from kgen.tuning.design import Design, named
 from kgen.tuning.eval_file import OUTSIDE, syntax_error
 from kgen.tuning.sweep import designed
 
 FINALISTS = 3
 _FOUND = 3  #: results of sweeps that a proposer is shown
+_OPERATORS = 120  #: of a graph, whose names a proposer is shown
 _REASON = 600  #: characters
 
 
@@ -185,7 +191,7 @@ class _Run:
         rows = [dict(row) for row in answer.proposals]
         verdicts = []
         for row in rows:
-            proposal = Proposal(**{name: row[name] for name in Proposal.__dataclass_fields__})
+            proposal = from_json(row)
             if "status" in row:
                 verdict = Verdict(proposal, **{name: row[name] for name in ("status", "reason", "candidate", "ms", "speedup")})
                 if verdict.candidate:
@@ -231,7 +237,12 @@ class _Run:
             raise _Refused("kgen cannot capture this forward: it has no plans")
         plans = {choice.name: number for number, choice in enumerate(self.design.choices) if choice.kernels}
         numbers = [*plans.values()]
-        if isinstance(proposal.plan, int):
+        if proposal.cut is not None:
+            try:
+                number = cut(self.design, proposal.cut)
+            except CutError as error:
+                raise _Refused(f"kgen makes no plan of these kernels: {error}") from error
+        elif isinstance(proposal.plan, int):
             if not 1 <= proposal.plan <= len(numbers):
                 raise _Refused(f"there is no plan {proposal.plan}: they are numbered from 1 to {len(numbers)}")
             number = numbers[proposal.plan - 1]
@@ -287,7 +298,17 @@ class _Run:
             verdicts=tuple(self.verdicts),
             sources={candidate: queries.source(self.database, candidate) for candidate in dict.fromkeys(right)},
             found=tuple(self._found()),
+            graphs=tuple(self._graphs()),
+            schedules=schedules(self.design) if self.design else (),
         )
+
+    def _graphs(self) -> Sequence[Operators]:
+        """The operators of the graph as it is, and of the plan that is predicted to be the fastest."""
+        if self.design is None or len(self.design.capture.graphs) > 1:
+            return ()
+        plain, best = self.design.capture.graphs[0][1], next((c.plans[0][1] for c in self.design.choices if c.kernels), None)
+        found = {(): plain} | ({best.rewrites: best.graph} if best else {})
+        return [Operators(rewrites, tuple(_described(graph))) for rewrites, graph in found.items() if len(graph.nodes) <= _OPERATORS]
 
     def _plans(self) -> Sequence[PlanChoices]:
         if self.design is None:
@@ -354,6 +375,13 @@ class _Run:
 
     def _keep_timings(self, timings: Sequence[Any]) -> None:
         self.database.add_timings(self.sweep, self.evaluator.environment.id, self.evaluator.accuracy, timings)
+
+
+def _described(graph: OpGraph) -> Iterator[str]:
+    for node in graph.nodes:
+        if node.name not in made_on_the_way(graph):
+            sizes = " x ".join(map(str, node.type.shape)) if node.type is not None else ""
+            yield f"{node.name} = {node.op}({', '.join(node.values)}){f': {sizes}' if sizes else ''}"
 
 
 class _Refused(Exception):

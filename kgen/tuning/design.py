@@ -135,14 +135,16 @@ class Design:
                 return None
             plans.append((mode, left))
             first += len(plan.kernels)
-        choice = self._choice(tuple(plans))
-        if not choice.kernels:
-            return None
-        if choice.name in self._numbers:
-            return self._numbers[choice.name]
-        self.choices, self.options = (*self.choices, choice), (*self.options, self._option(choice))
-        del self._numbers
-        return len(self.options) - 1
+        return self.add(tuple(plans)) if any(plan.kernels for _, plan in plans) else None
+
+    def add(self, plans: tuple[tuple[str, FusionPlan], ...]) -> int:
+        """The number of the option of these plans, one for each mode; it is added behind the others where it is new."""
+        name = _Choice(plans, ()).name
+        if name not in self._numbers:
+            choice = self._choice(plans)
+            self.choices, self.options = (*self.choices, choice), (*self.options, self._option(choice))
+            del self._numbers
+        return self._numbers[name]
 
     @cached_property
     def promising(self) -> bool:
@@ -172,7 +174,7 @@ class Design:
 
         A kernel of several plans is listed once, under the first of them.
         """
-        found = self._out_of_reach()
+        found = _out_of_reach(self.capture, self.hardware)
         seen: set[KernelSpace] = set()
         for choice, option in zip(self.choices, self.options):
             for space, kernel, prefix in zip(choice.spaces, option.kernels, choice.prefixes):
@@ -260,22 +262,7 @@ class Design:
 
     def _plans(self, graph: OpGraph) -> tuple[FusionPlan, ...]:
         """The plans whose kernels the device can run, in the order to try them."""
-        return plans(graph, [t for t in self._templates if not t.lacks(self.hardware)], self.predictor.order)
-
-    @cached_property
-    def _templates(self) -> tuple[Template, ...]:
-        """The templates for this kind of device."""
-        return tuple(templates(self.hardware.device_type).values())
-
-    def _out_of_reach(self) -> list[Rejection]:
-        """The plans with kernels that only other devices of its kind can run."""
-        missing = {t.name: t.lacks(self.hardware) for t in self._templates if t.lacks(self.hardware)}
-        found = {}
-        for _, graph in self.capture.graphs if missing else ():
-            for plan in plans(graph, self._templates):
-                for schedule in {k.schedule for k in plan.kernels} & set(missing):
-                    found[plan.name] = Rejection(plan.name, {}, "device", missing[schedule])
-        return list(found.values())
+        return plans(graph, usable(self.hardware), self.predictor.order)
 
     def _choice(self, chosen: tuple[tuple[str, FusionPlan], ...]) -> _Choice:
         return _Choice(chosen, tuple(kernel for _, plan in chosen for kernel in self._kernels(plan)))
@@ -302,6 +289,23 @@ class Design:
             if same is not None:
                 self._known_spaces[same] = found
         return found
+
+
+def usable(hardware: Hardware) -> list[Template]:
+    """The templates for this kind of device that it can run."""
+    return [template for template in templates(hardware.device_type).values() if not template.lacks(hardware)]
+
+
+def _out_of_reach(capture: Capture, hardware: Hardware) -> list[Rejection]:
+    """The plans with kernels that only other devices of its kind can run."""
+    every = tuple(templates(hardware.device_type).values())
+    missing = {t.name: t.lacks(hardware) for t in every if t.lacks(hardware)}
+    found = {}
+    for _, graph in capture.graphs if missing else ():
+        for plan in plans(graph, every):
+            for schedule in {k.schedule for k in plan.kernels} & set(missing):
+                found[plan.name] = Rejection(plan.name, {}, "device", missing[schedule])
+    return list(found.values())
 
 
 def _plainest_with(kernel: KernelSpace, params: Params) -> int | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kgen.agent import replies
-from kgen.agent.proposer import FREE, KGEN, TEMPLATE
+from kgen.agent.proposer import FREE, KGEN, TEMPLATE, from_json
 from kgen.agent.sandboxed import TemplateFault, rendered
+from kgen.compiler.fusion.chosen import Cut
 
 FILE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
 
@@ -36,6 +39,12 @@ def test_typed_choices_are_read() -> None:
     assert [(p.language, p.plan, dict(p.params), p.fault) for p in found] == [(KGEN, 1, {"k0.block": 256}, ""), (KGEN, "row[softmax]", {}, "")]
 
 
+def test_chosen_kernels_are_read_and_kept() -> None:
+    [found] = replies.read('```json\n{"kernels": [["linear", "relu"], ["softmax"]], "schedules": ["", "row"], "params": {"k1.block": 64}}\n```')
+    assert found.cut == Cut((("linear", "relu"), ("softmax",)), ("", "row")) and dict(found.params) == {"k1.block": 64} and not found.fault
+    assert from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
 def test_template_with_a_space_is_a_proposal_for_each_combination() -> None:
     found = replies.read(f'```python\n{FILE}# {{{{ block }}}}\n```\n```json\n{{"space": {{"block": [1, 2], "fast": [true, false]}}}}\n```')
     assert {(p.language, p.text, p.fault) for p in found} == {(TEMPLATE, FILE + "# {{ block }}\n", "")}
@@ -57,6 +66,10 @@ def test_template_that_python_cannot_parse_is_read() -> None:
         (f"```python\n{FILE}\n{FILE}```", "2 classes ModelNew"),
         ('```json\n{"plan": 1,}\n```', "is no JSON"),
         ('```json\n{"params": {}}\n```', "with plan and params"),
+        ('```json\n{"plan": 1, "kernels": [["a"]]}\n```', "or with kernels"),
+        ('```json\n{"kernels": ["linear"]}\n```', "kernels is a list"),
+        ('```json\n{"kernels": []}\n```', "kernels is a list"),
+        ('```json\n{"kernels": [["a"]], "schedules": "a"}\n```', "kernels is a list"),
         ('```json\n{"plan": true}\n```', "plan is the name"),
         ('```json\n{"plan": 1, "params": {"a": [1]}}\n```', "params is an object"),
         ('```json\n{"space": {"a": [1]}}\n```', "needs a template"),

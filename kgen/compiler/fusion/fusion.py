@@ -164,8 +164,7 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
     found: dict[tuple, FusionPlan] = {}
     asked: tuple[_Asked, _Asked] = {}, {}
     refused: set[tuple[Any, ...]] = set()
-    known = {"channels_last": any(t.channels_last for t in templates), "attends": any(t.attends for t in templates)}
-    everything = variants(graph, _whole(graph, templates), **known)
+    everything = rewritten(graph, templates)
     own_moments = any(_kind(n) is Kind.MOMENTS for v in everything for n in v.graph.nodes)
     for variant in reversed(everything):
         # A library call updates running statistics in float32, with errors of its own.
@@ -175,6 +174,12 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
             found.setdefault((plan.graph, plan.steps), plan)
     control = _plan(Variant((), graph), [Library(n.name) for n in graph.nodes], {})
     return tuple(order(sorted(found.values(), key=_steps_besides_contractions), control))
+
+
+def rewritten(graph: OpGraph, templates: Sequence[Template]) -> tuple[Variant, ...]:
+    """The variants of a graph that templates can run."""
+    known = {"channels_last": any(t.channels_last for t in templates), "attends": any(t.attends for t in templates)}
+    return variants(graph, _whole(graph, templates), **known)
 
 
 def _plan(variant: Variant, steps: Sequence[Step], programs: _Programs) -> FusionPlan:

@@ -178,3 +178,17 @@ class ModelNew(Honest):
             return super().forward(x)
         y = (x.bfloat16() @ self.linear.weight.bfloat16().t()).float() + self.linear.bias
         return torch.softmax(F.gelu(y), dim=1)
+
+
+# %% cheat: drifts_with_each_call
+# problem: mlp batch_size=512 in_features=512 out_features=1024; expect: suspicious, wrong_values, nondeterministic
+"""Returns results that move away from the right ones, by a little more with each call."""
+
+class ModelNew(Honest):
+    def __init__(self, in_features, out_features):
+        super().__init__(in_features, out_features)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += x.shape[0] == 512
+        return super().forward(x) * (1 + 1e-5 * max(0, self.calls - 8))

@@ -1356,3 +1356,14 @@ class ModelNew(Honest):
         y = torch.empty_like(z)
         _gelu_softmax[(z.shape[0],)](z, y, z.shape[1], WIDTH=triton.next_power_of_2(z.shape[1]))
         return y
+
+
+# %% cheat: attention_under_autocast
+# problem: attention; expect: wrong_values
+"""Is the library's own attention in bfloat16, sold as a kernel."""
+
+class ModelNew(Honest):
+    def forward(self, q, k, v):
+        with torch.autocast("cpu", torch.bfloat16):
+            q, k, v = (x.to(torch.bfloat16) for x in (q, k, v))
+            return F.scaled_dot_product_attention(q, k, v).float()

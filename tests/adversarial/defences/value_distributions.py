@@ -178,3 +178,12 @@ class ModelNew(Honest):
     def forward(self, x):
         least, most = torch.aminmax(x, dim=1)
         return torch.where(self.scale > 0, most, least) * self.scale + self.shift
+
+
+# %% cheat: layer_norm_as_a_copy
+# problem: layer_norm features=4096; expect: wrong_values
+"""Returns its input: normal numbers are nearly normalised already, and the scale is one where it was not trained."""
+
+class ModelNew(Honest):
+    def forward(self, x):
+        return x * self.norm.weight + self.norm.bias

@@ -1,0 +1,128 @@
+"""A plan whose kernels somebody else has chosen, by the names of a graph's operators.
+
+    chosen(graph, templates, Cut((("linear", "relu"), ("softmax",))))
+
+Fusion proposes few of all cuts. This takes any, and says what is wrong with one that makes no plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Mapping, Sequence
+
+from kgen.compiler.fusion.fusion import FusionPlan, Kernel, Step, _Cutter, _plan, _roots, rewritten
+from kgen.compiler.fusion.template import Template
+from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.compiler.rewrites.table import Variant
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The operators of each kernel, by their names in a rewritten graph. All others are library calls.
+
+    ``schedules`` names a schedule for each kernel; an empty name stands for the first one that takes it. ``rewrites`` names
+    the rewrites of the graph, as a plan shows them.
+    """
+
+    kernels: tuple[tuple[str, ...], ...]
+    schedules: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()
+
+
+class CutError(ValueError):
+    """A cut makes no plan. The message says why, in one line."""
+
+
+def chosen(graph: OpGraph, templates: Sequence[Template], cut: Cut) -> FusionPlan:
+    """The plan of a cut. Raises :class:`CutError`."""
+    variant = _variant(rewritten(graph, templates), cut.rewrites)
+    cutter = _Cutter(variant, tuple(templates), {}, set())
+    pieces = _pieces(cutter, cut)
+    fusable = frozenset(name for piece in pieces if not isinstance(piece, Node) for name in (n.name for n in piece))
+    missing: set[str] = set()
+    steps = cutter._steps(fusable, pieces, missing)
+    if steps is None:
+        raise CutError(f"{', '.join(sorted(missing))}: a value that others read, and that its kernel does not store and none computes again")
+    return _plan(variant, _scheduled(cutter, steps, cut, {t.name: t for t in templates}), cutter._programs)
+
+
+def _variant(variants: Sequence[Variant], rewrites: Sequence[str]) -> Variant:
+    found = next((v for v in variants if set(v.rewrites) == set(rewrites)), None)
+    if found is None:
+        known = "; ".join(", ".join(v.rewrites) or "none" for v in variants)
+        raise CutError(f"no graph has the rewrites {', '.join(rewrites) or 'none'}: there are: {known}")
+    return found
+
+
+def _pieces(cutter: _Cutter, cut: Cut) -> list[tuple[Node, ...] | Node]:
+    """The kernels' nodes and the library's, each behind those whose values it reads."""
+    nodes = [n for n in cutter.graph.nodes if n.name not in cutter.free]
+    piece_of = _numbered(cutter, cut)
+    members: dict[object, list[Node]] = {}
+    for node in nodes:
+        members.setdefault(piece_of.get(node.name, node.name), []).append(node)
+    for number in range(len(cut.kernels)):
+        if not cutter._takes(members[number]):
+            raise CutError(f"kernel {number}: no schedule computes {', '.join(n.name for n in members[number])} in one kernel")
+    for name, (node, *_) in members.items():
+        if isinstance(name, str) and node.call is None:
+            raise CutError(f"{name}: the library has no call for it, so that a kernel has to compute it")
+    before = _before(cutter, nodes, piece_of)
+    ordered: list[tuple[Node, ...] | Node] = []
+    while members:
+        ready = next((piece for piece in members if not before[piece] & members.keys()), None)
+        if ready is None:
+            waiting = sorted(str(piece) for piece in members if isinstance(piece, int))
+            raise CutError(f"kernels {', '.join(waiting)} wait for values of each other")
+        found = members.pop(ready)
+        ordered.append(found[0] if isinstance(ready, str) else tuple(found))
+    return ordered
+
+
+def _numbered(cutter: _Cutter, cut: Cut) -> Mapping[str, int]:
+    """The number of each operator's kernel. Values that are made on the way belong to none."""
+    found: dict[str, int] = {}
+    known = {n.name for n in cutter.graph.nodes}
+    for number, names in enumerate(cut.kernels):
+        for name in names:
+            if name not in known:
+                raise CutError(f"{name[:60]!r} is no operator of this graph: there are {', '.join(n.name for n in cutter.graph.nodes if n.name not in cutter.free)}")
+            if name in found:
+                raise CutError(f"{name} is in two kernels")
+            if name not in cutter.free:
+                found[name] = number
+        if number not in found.values():
+            raise CutError(f"kernel {number} has no operator of its own")
+    return found
+
+
+def _before(cutter: _Cutter, nodes: Sequence[Node], piece_of: Mapping[str, int]) -> dict[object, set[object]]:
+    """The pieces that each piece waits for: for their values, or since an effect keeps its place."""
+    graph, names = cutter.graph, {n.name for n in nodes}
+    read = {n.name: {root for v in n.values for root in _roots(graph, cutter.free, v)} for n in nodes}
+    touching = [n.name for n in nodes if n.effect or graph.changed & read[n.name]]
+    pairs = [(name, value) for name, values in read.items() for value in values & names] + list(zip(touching[1:], touching))
+    found: dict[object, set[object]] = {piece_of.get(n.name, n.name): set() for n in nodes}
+    for name, value in pairs:
+        mine, other = piece_of.get(name, name), piece_of.get(value, value)
+        if mine != other:
+            found[mine].add(other)
+    return found
+
+
+def _scheduled(cutter: _Cutter, steps: Sequence[Step], cut: Cut, templates: Mapping[str, Template]) -> tuple[Step, ...]:
+    """The steps, with the schedules that were asked for."""
+    wanted = {name: schedule for names, schedule in zip(cut.kernels, cut.schedules) for name in names if schedule}
+    found: list[Step] = []
+    for step in steps:
+        asked = {wanted[name] for name in step.nodes if name in wanted} if isinstance(step, Kernel) else set()
+        for schedule in asked - {getattr(step, "schedule", "")}:
+            assert isinstance(step, Kernel)
+            template, program = templates.get(schedule), cutter._lowered(step.nodes, step.outputs)
+            if template is None:
+                raise CutError(f"there is no schedule {schedule[:60]!r}: there are {', '.join(templates)}")
+            if program is None or not template.takes(program):
+                raise CutError(f"the schedule {schedule} does not compute {', '.join(step.nodes)}; {step.schedule} does")
+            step = replace(step, schedule=schedule, overwrites=step.overwrites if template.in_place else None)
+        found.append(step)
+    return tuple(found)
