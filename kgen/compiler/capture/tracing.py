@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Iterable, Iterator
 
 from kgen.compiler.capture import as_eager
+from kgen.compiler.capture.lean import lean
 from kgen.errors import CaptureError, ProblemError
 
 if TYPE_CHECKING:
@@ -388,10 +389,10 @@ def _export(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[An
     """
     try:
         with as_eager.paths():
-            program = _exported(module, inputs, fake)
+            program = _exported(loaded, module, inputs, fake)
     except (Exception, SystemExit):
         try:
-            program = _exported(module, inputs, fake)
+            program = _exported(loaded, module, inputs, fake)
         except (Exception, SystemExit) as error:
             raise _failure(loaded, error) from error
     nodes = (n for graph in _graphs(program) for n in graph.nodes)
@@ -401,13 +402,13 @@ def _export(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[An
     return program
 
 
-def _exported(module: "torch.nn.Module", inputs: tuple[Any, ...], fake: Any) -> Any:
+def _exported(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[Any, ...], fake: Any) -> Any:
     import torch
     from torch._guards import TracingContext, tracing
 
     with (
         torch.no_grad(), _quiet(), _recurrence_by_shapes(), _autocast_of_any_device(), _noticed(module),
-        tracing(TracingContext(fake)),
+        tracing(TracingContext(fake)), lean(_filename(loaded)),
     ):  # fmt: skip
         return torch.export.export(module, inputs, strict=False)
 
