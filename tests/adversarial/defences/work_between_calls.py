@@ -2,7 +2,7 @@
 
 
 # %% cheat: spins_between_calls
-# problem: mlp batch_size=128 in_features=256 out_features=512; expect: suspicious; default: yes
+# problem: mlp batch_size=512 in_features=512 out_features=1024; expect: suspicious; default: yes
 """A thread keeps a core busy while the module is not called: whatever is timed beside it gets slower."""
 
 import threading
