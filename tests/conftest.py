@@ -8,11 +8,15 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import postgres
 import pytest
 from running import SHORT_SWEEP, Ended, Home, wait
 from turns import Turn
+
+if TYPE_CHECKING:
+    from lending import Lender
 
 # Processes that a shell runs in the background ignore Ctrl-C, and so would the commands that these tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -23,14 +27,14 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 #: Fixtures of a whole session that take long to make: tests that use the same one run in the same worker.
 _SHARED = {"swept": "swept", "evaluator": "evaluator", "postgres_server": "postgresql"}
 #: Files whose tests capture and plan the same problems, or use the same server, which a process does or starts once.
-_TOGETHER = {"test_evaluation.py": "test_operators.py", "test_windows_and_scans.py": "test_operators.py", "test_overwriting.py": "test_fusion.py", "test_plan_name.py": "test_render.py", "test_state.py": "test_problems.py", "test_cli_render.py": "test_cli_plan.py"}
+_TOGETHER = {"test_evaluation.py": "test_operators.py", "test_windows_and_scans.py": "test_operators.py", "test_overwriting.py": "test_fusion.py", "test_plan_name.py": "test_render.py", "test_state.py": "test_problems.py", "test_cli_render.py": "test_cli_plan.py", "test_sweep.py": "test_eval.py", "test_network_sweep.py": "test_eval.py", "test_run.py": "test_eval.py"}
 #: Groups that take longest. They begin first, so that the workers end together. Those that time on the CPU, or start processes that do,
 #: stand between others: side by side, they would wait for each other.
 _LONGEST = (
     "evaluator", "test_candidates_cpu.py", "test_adversarial.py", "test_operators.py", "test_emulation.py", "test_problems.py", "test_cuda_compiles.py",
     "test_kills.py", "test_breadth.py", "test_robustness.py", "test_fusion.py", "test_moments.py", "test_capture.py", "swept",
     "test_convolution_kernels.py", "test_own.py", "test_rewrites.py", "test_eval.py", "test_cluster.py", "test_render.py",
-    "test_sweep.py", "test_own_template.py", "test_run.py", "test_serve.py", "test_reductions_cpu.py", "test_devices.py", "test_oracle.py", "test_processes.py", "test_contraction.py", "test_suite.py",
+    "test_own_template.py", "test_serve.py", "test_reductions_cpu.py", "test_devices.py", "test_oracle.py", "test_processes.py", "test_contraction.py", "test_suite.py",
     "test_space.py", "test_sandbox.py", "test_capturing.py", "test_build.py", "test_tolerance.py", "test_browser.py", "test_half_oracle.py",
 )  # fmt: skip
 
@@ -138,12 +142,22 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Ended]:
     return home, wait(home.start_brief(*SHORT_SWEEP, "--budget", "4", "--time", "180", "--json", FINAL_SECONDS="2"))
 
 
+@pytest.fixture(scope="session")
+def lender() -> Iterator[Lender]:
+    """A fork server that has torch and what captures need loaded, for the commands of all files."""
+    from lending import CAPTURING, Lender
+
+    lender = Lender(CAPTURING)
+    yield lender
+    lender.close()
+
+
 @pytest.fixture(scope="module")
-def one_server() -> Iterator[None]:
-    """Commands of this process share one fork server, which has torch loaded."""
+def one_server(lender: Lender) -> Iterator[None]:
+    """Commands of this process share one fork server."""
     from lending import one_server
 
-    with one_server():
+    with one_server(lender):
         yield
 
 

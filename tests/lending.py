@@ -40,16 +40,14 @@ class Lender:
 
 
 @contextmanager
-def one_server() -> Iterator[None]:
-    """Sweeps of this process, and evaluations of files, share one fork server."""
+def one_server(lender: Lender) -> Iterator[None]:
+    """Sweeps of this process, and evaluations of files, share the lender's fork server."""
     from kgen.tuning import eval_file, opening
 
-    lender = Lender(CAPTURING)
     with pytest.MonkeyPatch.context() as patch:
         for module in (eval_file, opening):
             patch.setattr(module, "Evaluator", lambda *given, **more: lender.lend(Evaluator(*given, **more)))
         yield
-    lender.close()
 
 
 class Lent(Server):
