@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Callable, Collection, Sequence
 
@@ -47,19 +48,20 @@ def streams(task: Task) -> bool:
     return any(task.plan.graph.type(name).nbytes > task.hardware.l2_bytes for name in task.kernel.outputs)
 
 
-def passed(task: Task) -> tuple[frozenset[str], frozenset[str]]:
-    """The values that earlier steps of the plan read or made, and those that later steps read."""
-    plan = task.plan
-    at = next(n for n, step in enumerate(plan.steps) if step.outputs == task.kernel.outputs)  # a file may call a kernel otherwise
-    before = frozenset(name for step in plan.steps[:at] for name in (*plan.operands(step), *step.outputs))
-    return before, frozenset(name for step in plan.steps[at + 1 :] for name in plan.operands(step))
+def used_before(task: Task, value: str) -> bool:
+    """Whether an earlier step of the plan reads or makes the value."""
+    return task.plan.first_use.get(value, math.inf) < task.plan.numbers[task.kernel.outputs]
+
+
+def read_later(task: Task, value: str) -> bool:
+    """Whether a later step of the plan reads the value."""
+    return task.plan.last_read.get(value, -1) > task.plan.numbers[task.kernel.outputs]
 
 
 def read_once(task: Task, loads: Sequence[Load]) -> frozenset[str]:
     """The loads of elements that nothing reads again, of tensors that the L2 cache cannot hold: they would put out others."""
-    _, later = passed(task)
     large = (x for x in loads if x.tensor and x.access.full and task.plan.graph.type(x.tensor).nbytes > task.hardware.l2_bytes)
-    return frozenset(x.name for x in large if x.tensor not in later)
+    return frozenset(x.name for x in large if not read_later(task, x.tensor))
 
 
 def vector_width(cols: Size) -> Constraint[Any]:
