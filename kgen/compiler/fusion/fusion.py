@@ -605,13 +605,15 @@ class _Cutter:
                 last_read.update(dict.fromkeys(graph.node(name).values, number))
         last_read.update(dict.fromkeys(graph.returns, math.inf))
         steps: list[Step] = []
+        called: set[str] = set()  # the nodes that library calls among the steps compute
         taken_names: set[str] = set()
         for number, piece in enumerate(pieces):
             if isinstance(piece, Node):
                 roots = {root for v in piece.values for root in _roots(graph, self.free, v)}
                 missing |= {root for root in roots if root not in stored and graph.producer(root)}
-                steps += self._views_of(piece.values, steps)
+                steps += self._views_of(piece.values, called)
                 steps.append(Library(piece.name))
+                called.add(piece.name)
                 continue
             taken = kernels[number]
             template = self._template(taken.nodes, taken.outputs)
@@ -620,7 +622,7 @@ class _Cutter:
                 whole = False
                 continue
             program = self._lowered(taken.nodes, taken.outputs)
-            steps += self._views_of(program.operands, steps)
+            steps += self._views_of(program.operands, called)
             over = None
             if template.in_place:
                 in_two_passes = partial(self._lowered, taken.nodes, taken.outputs, two_passes=True)
@@ -631,7 +633,7 @@ class _Cutter:
         spoilers |= missing
         if missing or not whole:
             return None
-        steps += self._views_of(graph.returns, steps)
+        steps += self._views_of(graph.returns, called)
         return tuple(steps)
 
     def _complete(self, taken: _Taken, stored: set[str]) -> _Taken:
@@ -641,10 +643,11 @@ class _Cutter:
             nodes = _pulled(self.graph, self.free, self.graph.node(name), stored, nodes) + nodes
         return replace(taken, nodes=tuple(dict.fromkeys(nodes)))
 
-    def _views_of(self, values: Sequence[str], steps: Sequence[Step]) -> list[Step]:
-        """The library's calls that make these values on the way, but for those among the steps."""
-        made = {step.node for step in steps if isinstance(step, Library)}
-        return [Library(name) for name in dict.fromkeys(n for v in values for n in _on_the_way(self.graph, self.free, v)) if name not in made]
+    def _views_of(self, values: Sequence[str], made: set[str]) -> list[Step]:
+        """The library's calls that make these values on the way, but for those that are ``made``, to which they are added."""
+        found = dict.fromkeys(n for v in values for n in _on_the_way(self.graph, self.free, v) if n not in made)
+        made.update(found)
+        return [*map(Library, found)]
 
 
 def _roots(graph: OpGraph, free: frozenset[str], value: str) -> frozenset[str]:
@@ -847,10 +850,11 @@ def _may_be_view(graph: OpGraph, name: str, libraries: set[str]) -> bool:
 
 def _aliases(graph: OpGraph, tensor: str, libraries: set[str]) -> set[str]:
     """The tensor, and the values that may share its memory."""
-    found = {tensor}
-    for node in graph.nodes:
-        if not found.isdisjoint(node.values) and _may_be_view(graph, node.name, libraries):
-            found.add(node.name)
+    found, waiting = {tensor}, [tensor]
+    while waiting:
+        views = [n.name for n in graph.users(waiting.pop()) if n.name not in found and _may_be_view(graph, n.name, libraries)]
+        found.update(views)
+        waiting += views
     return found
 
 

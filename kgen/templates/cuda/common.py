@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Callable, Collection, Sequence
 
@@ -48,20 +47,10 @@ def streams(task: Task) -> bool:
     return any(task.plan.graph.type(name).nbytes > task.hardware.l2_bytes for name in task.kernel.outputs)
 
 
-def used_before(task: Task, value: str) -> bool:
-    """Whether an earlier step of the plan reads or makes the value."""
-    return task.plan.first_use.get(value, math.inf) < task.plan.numbers[task.kernel.outputs]
-
-
-def read_later(task: Task, value: str) -> bool:
-    """Whether a later step of the plan reads the value."""
-    return task.plan.last_read.get(value, -1) > task.plan.numbers[task.kernel.outputs]
-
-
 def read_once(task: Task, loads: Sequence[Load]) -> frozenset[str]:
     """The loads of elements that nothing reads again, of tensors that the L2 cache cannot hold: they would put out others."""
     large = (x for x in loads if x.tensor and x.access.full and task.plan.graph.type(x.tensor).nbytes > task.hardware.l2_bytes)
-    return frozenset(x.name for x in large if not read_later(task, x.tensor))
+    return frozenset(x.name for x in large if not task.read_later(x.tensor))
 
 
 def vector_width(cols: Size) -> Constraint[Any]:
