@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +37,22 @@ class Task:
         if self.accuracy is not Accuracy.PYTORCH:
             return self.accuracy is Accuracy.TF32
         return any(self.plan.graph.node(name).products == 1 for name in self.kernel.nodes)
+
+    @property
+    def surroundings(self) -> tuple[Any, ...]:
+        """What a space may read of the rest of the plan: whether there is any, what is written over, and what was used before."""
+        plan, kernel = self.plan, self.kernel
+        values = tuple(dict.fromkeys(v for name in kernel.nodes for v in plan.graph.node(name).values))
+        over = values.index(kernel.overwrites) if kernel.overwrites else -1
+        return len(plan.steps) == 1, over, tuple(map(self.used_before, values))
+
+    def used_before(self, value: str) -> bool:
+        """Whether an earlier step of the plan reads or makes the value."""
+        return self.plan.first_use.get(value, math.inf) < self.plan.numbers[self.kernel.outputs]
+
+    def read_later(self, value: str) -> bool:
+        """Whether a later step of the plan reads the value."""
+        return self.plan.last_read.get(value, -1) > self.plan.numbers[self.kernel.outputs]
 
     def program(self, two_passes: bool = False) -> Program:
         """The kernel's loop program; with ``two_passes``, reductions that one pass could find take two."""
@@ -172,8 +189,8 @@ class Template:
     ``lacks(hardware)``         what a device of that kind lacks for it, in one line; empty where it lacks nothing
     ``arithmetic(params)``      how its contractions are multiplied; ``None`` where it computes none
 
-    With ``of_structure``, the space follows from what the kernel computes, and not from the rest of its plan: layers that a
-    model repeats share one. ``share`` is the part of the device's rate that its contractions reach, by which plans are ordered.
+    The space follows from what the kernel computes, and from :attr:`Task.surroundings`: layers that a model repeats share one.
+    Where it follows from more of the plan, ``reads_plan`` says so. ``share`` is the part of the device's rate that its contractions reach, by which plans are ordered.
     ``in_place``, ``biased``, ``channels_last`` and ``attends`` are those of :class:`kgen.compiler.fusion.template.Template`, which this class implements.
     """
 
@@ -191,7 +208,7 @@ class Template:
     biased: bool = False
     channels_last: bool = False
     attends: bool = False
-    of_structure: bool = False
+    reads_plan: bool = False
     folder: Path = FOLDER
 
     @property

@@ -92,6 +92,7 @@ class Design:
         self.problem, self.capture, self.hardware, self.accuracy = problem, capture, hardware, accuracy
         self.predictor = Predictor(hardware, accuracy)
         self._shared_spaces: dict[object, KernelSpace] = {}
+        self._spaces_of: dict[int, tuple[_Kernel, KernelSpace]] = {}  # by identity, beside the kernel that it is of
         self._known_kernels: dict[int, tuple[_Kernel, ...]] = {}
         self._known_spaces: dict[tuple[object, ...] | None, _Kernel] = {}
 
@@ -116,11 +117,15 @@ class Design:
         return tuple(map(self._option, self.choices))
 
     def _option(self, choice: _Choice) -> Option:
-        kernels = []
-        for kernel in choice.kernels:
+        return Option(choice.name, tuple(map(self._kernel_space, choice.kernels)), target(self.hardware.device_type).shared_axis, self._predicted_ms(choice))
+
+    def _kernel_space(self, kernel: _Kernel) -> KernelSpace:
+        """The space of a kernel, which is that of all kernels with its label and its combinations."""
+        if id(kernel) not in self._spaces_of:
             same = (kernel.label, tuple(tuple(params.items()) for params in kernel.allowed))
-            kernels.append(self._shared_spaces.setdefault(same, KernelSpace(kernel.label, kernel.allowed)))
-        return Option(choice.name, tuple(kernels), target(self.hardware.device_type).shared_axis, self._predicted_ms(choice))
+            space = self._shared_spaces.setdefault(same, KernelSpace(kernel.label, kernel.allowed))
+            self._spaces_of[id(kernel)] = kernel, space
+        return self._spaces_of[id(kernel)][1]
 
     def leave_to_library(self, number: int, kernels: AbstractSet[int]) -> int | None:
         """The number of the option that is like another one, but leaves some of its kernels to the library.
@@ -281,7 +286,8 @@ class Design:
         """The kernel's space; computed once for layers that the model repeats, where it follows from them alone."""
         template, graph, kernel = template_for(task), task.plan.graph, task.kernel
         label = kernel.label(graph)
-        same = (label, *graph.structure(kernel.nodes, kernel.outputs)) if template.of_structure else None
+        alike = not template.reads_plan
+        same = (label, task.surroundings, graph.structure(kernel.nodes, kernel.outputs)) if alike else None
         found = self._known_spaces.get(same)
         if found is None:
             space = template.space(task)

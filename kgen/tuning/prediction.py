@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Callable, Sequence, TypeVar
 
 from kgen.codegen.registry import templates
@@ -135,7 +136,7 @@ class Prediction:
     plan: FusionPlan
     steps: tuple[StepTime, ...]
 
-    @property
+    @cached_property
     def ms(self) -> float:
         """Milliseconds, to the nanosecond: finer differences are those of rounding."""
         return round(sum(step.ms for step in self.steps), 6)
@@ -154,18 +155,18 @@ class Predictor:
         self.kind = KINDS[hardware.device_type]
         self.accuracy = accuracy or Accuracy.PYTORCH
         # Plans and graphs are known by identity, because hashing them takes long; each stands beside its figures.
-        self._known: dict[int, tuple[FusionPlan, float]] = {}
+        self._known: dict[int, tuple[FusionPlan, Prediction]] = {}
         self._costs: dict[tuple[int, tuple[str, ...], tuple[str, ...]], tuple[OpGraph, Cost]] = {}
 
     def prediction(self, plan: FusionPlan) -> Prediction:
         """The plan's steps with their times."""
-        return Prediction(plan, tuple(self._step(plan, step) for step in plan.steps))
+        if id(plan) not in self._known:
+            self._known[id(plan)] = plan, Prediction(plan, tuple(self._step(plan, step) for step in plan.steps))
+        return self._known[id(plan)][1]
 
     def ms(self, plan: FusionPlan) -> float:
         """The plan's predicted time."""
-        if id(plan) not in self._known:
-            self._known[id(plan)] = plan, self.prediction(plan).ms
-        return self._known[id(plan)][1]
+        return self.prediction(plan).ms
 
     def order(self, found: Sequence[FusionPlan], control: FusionPlan) -> list[FusionPlan]:
         """Plans in the order to try them: :data:`kgen.compiler.fusion.fusion.Order`. Those of too many kernels are left out.

@@ -14,7 +14,7 @@ from models import NAMES, graph, made, reference, source
 
 from kgen.codegen.registry import templates
 from kgen.codegen.template import Template
-from kgen.compiler.fusion import fusion
+from kgen.compiler.fusion import fusion, programs
 from kgen.compiler.fusion.fusion import MOST_PLANS, FusionPlan, Kernel, Library, kernel_name, plans
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.loops.program import Program
@@ -514,13 +514,13 @@ def test_no_kernel_has_the_name_of_a_function_of_the_c_library_or_of_cuda(suffix
 def test_kernels_of_many_nodes_are_lowered_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that grew by one node at a time would lower twice as many, and three times in a loop that is twice as long."""
     lowered: list[int] = []
-    own = fusion.lower
+    own = programs.lower
 
     def counted(graph: OpGraph, nodes: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False) -> Program:
         lowered.append(len(nodes))
         return own(graph, nodes, outputs, two_passes=two_passes)
 
-    monkeypatch.setattr(fusion, "lower", counted)
+    monkeypatch.setattr(programs, "lower", counted)
     forward = """
         h, ys = torch.zeros(4, 20, 17), []
         for i in range(6):

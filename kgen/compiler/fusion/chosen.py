@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Mapping, Sequence
 
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel, Step, _Cutter, _plan, _roots, rewritten
+from kgen.compiler.fusion.programs import Programs
 from kgen.compiler.fusion.template import Template
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.rewrites.table import Variant
@@ -36,7 +37,7 @@ class CutError(ValueError):
 def chosen(graph: OpGraph, templates: Sequence[Template], cut: Cut) -> FusionPlan:
     """The plan of a cut. Raises :class:`CutError`."""
     variant = _variant(rewritten(graph, templates), cut.rewrites)
-    cutter = _Cutter(variant, tuple(templates), {}, set())
+    cutter = _Cutter(variant, tuple(templates), {}, set(), Programs(variant.graph))
     pieces = _pieces(cutter, cut)
     fusable = frozenset(name for piece in pieces if not isinstance(piece, Node) for name in (n.name for n in piece))
     missing: set[str] = set()

@@ -25,11 +25,11 @@ from functools import cached_property, partial
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from kgen import plan_name
+from kgen.compiler.fusion.programs import Lowered, Programs
 from kgen.compiler.fusion.template import Template
-from kgen.compiler.graph.graph import Node, NotFusable, OpGraph
+from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
-from kgen.compiler.lower.lowering import lower
 from kgen.compiler.operators.facts import is_unnamed, label
 from kgen.compiler.operators.library import LIBRARY_PARTS
 from kgen.compiler.operators.op import LOWERED, Kind
@@ -56,8 +56,6 @@ _C_FUNCTIONS = frozenset(
 )
 
 _NOT_ASKED = object()
-#: Reductions in one pass that may be made in two.
-_TWO_WAYS = frozenset(("softmax", "moments"))
 
 
 @dataclass(frozen=True)
@@ -97,10 +95,6 @@ class Kernel:
 Step = Library | Kernel
 
 
-#: Programs that were lowered, by nodes, outputs and passes; ``None`` where they make no kernel.
-_Programs = dict[tuple[tuple[str, ...], tuple[str, ...], bool], Program | None]
-
-
 @dataclass(frozen=True)
 class FusionPlan:
     """One way to run a graph. ``data`` has the steps that its name shows, as they are stored."""
@@ -109,7 +103,7 @@ class FusionPlan:
     rewrites: tuple[str, ...]
     graph: OpGraph
     steps: tuple[Step, ...]
-    _programs: _Programs = field(default_factory=dict, repr=False, compare=False)  # those of all plans of a graph: they share most
+    programs: Programs = field(repr=False, compare=False)  # those of all plans of a graph: they share most
 
     @cached_property
     def name(self) -> str:
@@ -126,9 +120,28 @@ class FusionPlan:
         return not self.kernels and not self.graph.folded
 
     def program(self, kernel: Kernel, *, two_passes: bool = False) -> Program:
-        found = _lowered(self.graph, self._programs, kernel.nodes, kernel.outputs, two_passes)
+        found = self.programs.lowered(kernel.nodes, kernel.outputs, two_passes=two_passes)
         assert found is not None, "a kernel of a plan has a program"
         return found
+
+    @cached_property
+    def numbers(self) -> Mapping[tuple[str, ...], int]:
+        """The number of each step, by what it makes."""
+        return {step.outputs: n for n, step in reversed([*enumerate(self.steps)])}
+
+    @cached_property
+    def first_use(self) -> Mapping[str, int]:
+        """The number of the first step that reads or makes each value."""
+        found: dict[str, int] = {}
+        for n, step in enumerate(self.steps):
+            for name in (*self.operands(step), *step.outputs):
+                found.setdefault(name, n)
+        return found
+
+    @cached_property
+    def last_read(self) -> Mapping[str, int]:
+        """The number of the last step that reads each value."""
+        return {name: n for n, step in enumerate(self.steps) for name in self.operands(step)}
 
     def operands(self, step: Step) -> tuple[str, ...]:
         """The values that a step reads."""
@@ -164,15 +177,16 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
     found: dict[tuple, FusionPlan] = {}
     asked: tuple[_Asked, _Asked] = {}, {}
     refused: set[tuple[Any, ...]] = set()
+    lowered: Lowered = {}
     everything = rewritten(graph, templates)
     own_moments = any(_kind(n) is Kind.MOMENTS for v in everything for n in v.graph.nodes)
     for variant in reversed(everything):
         # A library call updates running statistics in float32, with errors of its own.
         unbiased_only = own_moments and any(_kind(n) is Kind.BATCH_NORM and n.effect for n in variant.graph.nodes)
         usable = tuple(t for t in templates if not (unbiased_only and t.biased))
-        for plan in _Cutter(variant, usable, asked[unbiased_only], refused).plans():
+        for plan in _Cutter(variant, usable, asked[unbiased_only], refused, Programs(variant.graph, lowered)).plans():
             found.setdefault((plan.graph, plan.steps), plan)
-    control = _plan(Variant((), graph), [Library(n.name) for n in graph.nodes], {})
+    control = _plan(Variant((), graph), [Library(n.name) for n in graph.nodes], Programs(graph))
     return tuple(order(sorted(found.values(), key=_steps_besides_contractions), control))
 
 
@@ -182,30 +196,16 @@ def rewritten(graph: OpGraph, templates: Sequence[Template]) -> tuple[Variant, .
     return variants(graph, _whole(graph, templates), **known)
 
 
-def _plan(variant: Variant, steps: Sequence[Step], programs: _Programs) -> FusionPlan:
+def _plan(variant: Variant, steps: Sequence[Step], programs: Programs) -> FusionPlan:
     return FusionPlan(_data(variant, steps), variant.rewrites, variant.graph, tuple(steps), programs)
-
-
-def _lowered(graph: OpGraph, known: _Programs, names: tuple[str, ...], outputs: tuple[str, ...], two_passes: bool) -> Program | None:
-    """The program of these nodes, if they make a kernel; lowered once, since every candidate asks for it."""
-    if two_passes:  # few programs differ from those in one pass
-        program = _lowered(graph, known, names, outputs, False)
-        if program is None or _TWO_WAYS.isdisjoint(r.kind for r in program.reductions):
-            return program
-    key = names, outputs, two_passes
-    if key not in known:
-        try:
-            known[key] = lower(graph, names, outputs, two_passes=two_passes)
-        except NotFusable:
-            known[key] = None
-    return known[key]
 
 
 def _whole(graph: OpGraph, templates: Sequence[Template]) -> frozenset[str]:
     """Nodes whose decompositions have a part that no template takes: they are better left to the library as a whole."""
     whole: frozenset[str] = frozenset()
     while any(n.parts and n.name not in whole for n in graph.nodes):
-        cutter = _Cutter(variants(graph, whole)[-1], tuple(templates), {}, set())
+        variant = variants(graph, whole)[-1]
+        cutter = _Cutter(variant, tuple(templates), {}, set(), Programs(variant.graph))
         parts = [n for n in cutter.graph.nodes if n.origin and n.name not in cutter.free and n.op not in LIBRARY_PARTS]
         left = {n.origin for n in parts if not cutter._fusable(n)}
         if left <= whole:
@@ -281,8 +281,8 @@ class _Cutter:
     templates: tuple[Template, ...]
     _asked: _Asked
     _refused: set[tuple[Any, ...]]  # forms of nodes that make no kernel, of all variants
+    _programs: Programs
     _known: dict[tuple[str, ...], _Taken | None] = field(default_factory=dict)
-    _programs: _Programs = field(default_factory=dict)
 
     @property
     def graph(self) -> OpGraph:
@@ -427,7 +427,7 @@ class _Cutter:
         return frozenset(root for r in self.graph.returns for root in _roots(self.graph, self.free, r))
 
     def _lowered(self, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False) -> Program | None:
-        return _lowered(self.graph, self._programs, tuple(names), tuple(outputs), two_passes)
+        return self._programs.lowered(tuple(names), tuple(outputs), two_passes=two_passes)
 
     def _template(self, nodes: Sequence[str], outputs: Sequence[str]) -> Template | None:
         """The template that takes the kernel of these nodes; models repeat their layers, so that most have been asked about."""
@@ -605,13 +605,15 @@ class _Cutter:
                 last_read.update(dict.fromkeys(graph.node(name).values, number))
         last_read.update(dict.fromkeys(graph.returns, math.inf))
         steps: list[Step] = []
+        called: set[str] = set()  # the nodes that library calls among the steps compute
         taken_names: set[str] = set()
         for number, piece in enumerate(pieces):
             if isinstance(piece, Node):
                 roots = {root for v in piece.values for root in _roots(graph, self.free, v)}
                 missing |= {root for root in roots if root not in stored and graph.producer(root)}
-                steps += self._views_of(piece.values, steps)
+                steps += self._views_of(piece.values, called)
                 steps.append(Library(piece.name))
+                called.add(piece.name)
                 continue
             taken = kernels[number]
             template = self._template(taken.nodes, taken.outputs)
@@ -620,7 +622,7 @@ class _Cutter:
                 whole = False
                 continue
             program = self._lowered(taken.nodes, taken.outputs)
-            steps += self._views_of(program.operands, steps)
+            steps += self._views_of(program.operands, called)
             over = None
             if template.in_place:
                 in_two_passes = partial(self._lowered, taken.nodes, taken.outputs, two_passes=True)
@@ -631,7 +633,7 @@ class _Cutter:
         spoilers |= missing
         if missing or not whole:
             return None
-        steps += self._views_of(graph.returns, steps)
+        steps += self._views_of(graph.returns, called)
         return tuple(steps)
 
     def _complete(self, taken: _Taken, stored: set[str]) -> _Taken:
@@ -641,10 +643,11 @@ class _Cutter:
             nodes = _pulled(self.graph, self.free, self.graph.node(name), stored, nodes) + nodes
         return replace(taken, nodes=tuple(dict.fromkeys(nodes)))
 
-    def _views_of(self, values: Sequence[str], steps: Sequence[Step]) -> list[Step]:
-        """The library's calls that make these values on the way, but for those among the steps."""
-        made = {step.node for step in steps if isinstance(step, Library)}
-        return [Library(name) for name in dict.fromkeys(n for v in values for n in _on_the_way(self.graph, self.free, v)) if name not in made]
+    def _views_of(self, values: Sequence[str], made: set[str]) -> list[Step]:
+        """The library's calls that make these values on the way, but for those that are ``made``, to which they are added."""
+        found = dict.fromkeys(n for v in values for n in _on_the_way(self.graph, self.free, v) if n not in made)
+        made.update(found)
+        return [*map(Library, found)]
 
 
 def _roots(graph: OpGraph, free: frozenset[str], value: str) -> frozenset[str]:
@@ -847,10 +850,11 @@ def _may_be_view(graph: OpGraph, name: str, libraries: set[str]) -> bool:
 
 def _aliases(graph: OpGraph, tensor: str, libraries: set[str]) -> set[str]:
     """The tensor, and the values that may share its memory."""
-    found = {tensor}
-    for node in graph.nodes:
-        if not found.isdisjoint(node.values) and _may_be_view(graph, node.name, libraries):
-            found.add(node.name)
+    found, waiting = {tensor}, [tensor]
+    while waiting:
+        views = [n.name for n in graph.users(waiting.pop()) if n.name not in found and _may_be_view(graph, n.name, libraries)]
+        found.update(views)
+        waiting += views
     return found
 
 

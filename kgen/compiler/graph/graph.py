@@ -256,6 +256,11 @@ class OpGraph:
             numbers.setdefault(node.name, len(numbers))
         return (*found, *(numbers[output] for output in outputs))
 
+    def named_structure(self, nodes: Sequence[str], outputs: Sequence[str]) -> tuple[Any, ...]:
+        """Their :meth:`structure`, and the names of all values: nodes of two graphs that have one are the same."""
+        values = dict.fromkeys(v for n in nodes for v in self.node(n).values)
+        return self.structure(nodes, outputs), tuple(nodes), tuple(values)
+
     def form(self, nodes: Iterable[str], outputs: Iterable[str]) -> tuple[Any, ...]:
         """Their :meth:`structure` but for sizes, and for how many operands are concatenated.
 
@@ -342,9 +347,8 @@ class OpGraph:
 
     def fresh(self, stem: str) -> str:
         """A name for a new value that is not taken."""
-        taken = set(self._types) | {n.name for n in self.nodes}
         name, count = stem, 1
-        while name in taken:
+        while name in self._types or name in self._by_name:
             name, count = f"{stem}_{count}", count + 1
         return name
 

@@ -154,11 +154,10 @@ class Axes:
 
     def _found_bounds(self, expression: sympy.Expr) -> tuple[int, int | None]:
         low, high = 0, 0
-        for term in sympy.Add.make_args(expression):
-            coefficient, atom = term.as_coeff_Mul()
+        for factor, atom in terms_of(expression):
             least, most = self._atom(atom)
-            ends = [int(coefficient) * least, None if most is None else int(coefficient) * most]
-            if coefficient < 0:
+            ends = [factor * least, None if most is None else factor * most]
+            if factor < 0:
                 ends = [ends[1] if ends[1] is not None else _UNBOUNDED, ends[0]]
             low += ends[0]
             high = None if high is None or ends[1] is None else high + ends[1]
@@ -283,11 +282,14 @@ def _matched(older: sympy.Expr, newer: sympy.Expr, extents: frozenset[tuple[symp
 def _flat(indices: tuple[sympy.Expr, ...], sizes: tuple[Size, ...]) -> sympy.Expr:
     """See :meth:`Axes.flat`; remembered, since kernels of more and more nodes read the same tensors."""
     _check_strides(sizes)
-    found, stride = sympy.Integer(0), 1
+    factors: dict[sympy.Expr, int] = {}
+    stride = 1
     for index, size in zip(reversed(indices), reversed(sizes)):
-        found += index * stride
+        for factor, atom in terms_of(index):
+            factors[atom] = factors.get(atom, 0) + stride * factor
         stride *= size if isinstance(size, int) else 1
-    return _recombined(sympy.expand(found))
+    found = sympy.Add(*(factor * atom for atom, factor in factors.items()))
+    return found if is_linear(found) else _recombined(sympy.expand(found))
 
 
 def _check_strides(sizes: Sequence[Size]) -> None:
@@ -308,9 +310,38 @@ def _chain(places: Sequence[int], extent: Size) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1 << 16)
+def terms_of(expression: sympy.Expr) -> tuple[tuple[int, sympy.Expr], ...]:
+    """The addends of an index, each as its factor and the rest: an axis, a division, or 1."""
+    return tuple((int(factor), atom) for factor, atom in (term.as_coeff_Mul() for term in sympy.Add.make_args(expression)))
+
+
+@lru_cache(maxsize=1 << 16)
+def is_linear(expression: sympy.Expr) -> bool:
+    """Whether an index is a sum of multiples of axes and a number."""
+    terms = (term.as_coeff_Mul() for term in sympy.Add.make_args(expression))
+    return all(factor.is_Integer and (atom.is_Symbol or atom == 1) for factor, atom in terms)
+
+
+@lru_cache(maxsize=1 << 16)
+def moved(index: sympy.Expr, by: int) -> sympy.Expr:
+    """The index and a number; remembered, since each kernel with a concatenation counts from the starts of its parts."""
+    return index + by
+
+
+@lru_cache(maxsize=1 << 16)
+def at_zero(expression: sympy.Expr, axes: frozenset[sympy.Symbol]) -> sympy.Expr:
+    """The index where these axes are 0."""
+    if symbols_of(expression).isdisjoint(axes):
+        return expression
+    if is_linear(expression):
+        return sympy.Add(*(term for term in sympy.Add.make_args(expression) if term.as_coeff_Mul()[1] not in axes))
+    return expression.xreplace(dict.fromkeys(axes, sympy.Integer(0)))
+
+
+@lru_cache(maxsize=1 << 16)
 def _divisions(expression: sympy.Expr) -> frozenset[sympy.Expr]:
     """The divisions in an index, those of others included."""
-    return frozenset(expression.atoms(FloorDiv, Modulo))
+    return frozenset() if is_linear(expression) else frozenset(expression.atoms(FloorDiv, Modulo))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -322,15 +353,20 @@ def symbols_of(expression: sympy.Expr) -> frozenset[sympy.Symbol]:
 @lru_cache(maxsize=1 << 16)
 def step_of(expression: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr:
     """The factor of an axis in an index: its stride."""
-    return expression.coeff(symbol) if symbol in symbols_of(expression) else sympy.Integer(0)
+    if symbol not in symbols_of(expression):
+        return sympy.Integer(0)
+    if is_linear(expression):
+        return next(sympy.Integer(factor) for factor, atom in terms_of(expression) if atom == symbol)
+    return expression.coeff(symbol)
 
 
 @lru_cache(maxsize=1 << 16)
 def takes_as_one(expression: sympy.Expr, outer: sympy.Symbol, inner: sympy.Symbol, extent: int) -> bool:
     """Whether an index reads an outer axis and an inner one of that extent as one number, or neither."""
     a, b = step_of(expression, outer), step_of(expression, inner)
-    rest = expression - a * outer - b * inner
-    return a == b * extent and symbols_of(rest).isdisjoint((outer, inner))
+    if a != b * extent or is_linear(expression):
+        return bool(a == b * extent)
+    return symbols_of(expression - a * outer - b * inner).isdisjoint((outer, inner))
 
 
 def quotient(size: Size, by: Size) -> Size | None:

@@ -10,7 +10,7 @@ import sympy
 
 from kgen.compiler.graph.graph import NotFusable
 from kgen.compiler.loops.access import Loop, Place
-from kgen.compiler.loops.indices import COLUMNS, step_of, symbols_of, takes_as_one, times
+from kgen.compiler.loops.indices import COLUMNS, at_zero, step_of, symbols_of, takes_as_one, times
 from kgen.compiler.loops.program import ELEMENT, ROW, Load, Map, Program, Reduce, Scan, Scatter, Store, Window
 from kgen.compiler.lower.builder import ProgramBuilder, Step
 from kgen.compiler.operators.op import Index
@@ -135,7 +135,7 @@ class Layout:
         return ELEMENT if not cols or not cols.union(self._inner).isdisjoint(varies) else ROW
 
     def _place(self, step: Step) -> Place:
-        mask = tuple(replace(w, index=self._merged(w.index)) for w in step.mask) if self._names else step.mask
+        mask = tuple(replace(w, index=self._merged(w.index)) for w in step.mask) if self._lost else step.mask
         return Place(self._merged(step.offset), self.rows, self.cols, mask)
 
     def _store(self, output: Output) -> Store:
@@ -194,7 +194,6 @@ class Layout:
         if any(not isinstance(self.extents[s], int) for s in (*cols[1:], *(rows if cols and not isinstance(self.extents[cols[0]], int) else ()))):
             raise NotFusable("a dimension that follows the batch is reduced inside of others")
         self._lost: frozenset[sympy.Symbol] = frozenset()
-        self._names: dict[sympy.Symbol, sympy.Expr] = {}
         self._known: dict[int, tuple[sympy.Expr, ...]] = {}  # all indices, by how many axes are joined
         return self._joined(rows), self._joined(cols)
 
@@ -312,7 +311,6 @@ class Layout:
         for symbol in symbols:
             loop = Loop(symbol, self.extents[symbol])
             if loops and self._are_one(loops[-1], loop):
-                self._names[loops[-1].symbol] = sympy.Integer(0)
                 joined = times(loops[-1].extent, loop.extent)
                 self._lost |= {loops[-1].symbol}
                 loop = Loop(symbol, joined)
@@ -327,9 +325,9 @@ class Layout:
 
     def _expressions(self) -> tuple[sympy.Expr, ...]:
         """All indices, each once, with the axes that are joined by now."""
-        if len(self._names) not in self._known:
-            self._known[len(self._names)] = tuple(dict.fromkeys(self._all_indices()))
-        return self._known[len(self._names)]
+        if len(self._lost) not in self._known:
+            self._known[len(self._lost)] = tuple(dict.fromkeys(self._all_indices()))
+        return self._known[len(self._lost)]
 
     def _all_indices(self) -> Iterable[sympy.Expr]:
         for step in self.needed.values():
@@ -341,4 +339,4 @@ class Layout:
 
     def _merged(self, expression: sympy.Expr) -> sympy.Expr:
         """The index with joined axes as one: the outer ones are gone, as their strides follow from the inner one's."""
-        return expression.xreplace(self._names) if self._names else expression
+        return at_zero(expression, self._lost) if self._lost else expression

@@ -19,6 +19,7 @@ from kgen.compiler.graph.dtypes import is_float
 from kgen.compiler.graph.graph import Node, NotFusable, Ref
 from kgen.compiler.graph.library_call import DEVICE, LibraryCall, Literal, Many, dtype_named, torch_
 from kgen.compiler.loops.expr import CHOICE, const, equal, where, x, y
+from kgen.compiler.loops.indices import moved
 from kgen.compiler.operators.op import Builder, Captured, Index
 
 
@@ -154,9 +155,9 @@ def concatenate(builder: Builder, node: Node, index: Index) -> str:
         shape = builder.graph.type(name).shape
         stacked = len(shape) < len(node.type.shape)
         size = 1 if stacked else shape[dim]
-        own = () if stacked else (index[dim] - start,)
-        at = (*index[:dim], *own, *index[dim + 1 :])
-        mask = builder.within(index[dim] - start, size)
+        inside = moved(index[dim], -start)
+        at = (*index[:dim], *(() if stacked else (inside,)), *index[dim + 1 :])
+        mask = builder.within(inside, size)
         parts.append((start + size, builder.masked(mask, lambda name=name, at=at: builder.value(name, at))))
         start += size
     found = parts[-1][1]

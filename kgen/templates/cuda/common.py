@@ -47,19 +47,10 @@ def streams(task: Task) -> bool:
     return any(task.plan.graph.type(name).nbytes > task.hardware.l2_bytes for name in task.kernel.outputs)
 
 
-def passed(task: Task) -> tuple[frozenset[str], frozenset[str]]:
-    """The values that earlier steps of the plan read or made, and those that later steps read."""
-    plan = task.plan
-    at = next(n for n, step in enumerate(plan.steps) if step.outputs == task.kernel.outputs)  # a file may call a kernel otherwise
-    before = frozenset(name for step in plan.steps[:at] for name in (*plan.operands(step), *step.outputs))
-    return before, frozenset(name for step in plan.steps[at + 1 :] for name in plan.operands(step))
-
-
 def read_once(task: Task, loads: Sequence[Load]) -> frozenset[str]:
     """The loads of elements that nothing reads again, of tensors that the L2 cache cannot hold: they would put out others."""
-    _, later = passed(task)
     large = (x for x in loads if x.tensor and x.access.full and task.plan.graph.type(x.tensor).nbytes > task.hardware.l2_bytes)
-    return frozenset(x.name for x in large if x.tensor not in later)
+    return frozenset(x.name for x in large if not task.read_later(x.tensor))
 
 
 def vector_width(cols: Size) -> Constraint[Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from kgen.codegen.template import Task, tasks
 from kgen.compiler.fusion.fusion import FusionPlan, Kernel, Library
+from kgen.compiler.fusion.programs import Programs
 from kgen.compiler.graph.graph import Constant, Input, Node, OpGraph, Tensor, Weight
 from kgen.compiler.loops.canonical import digest
 from kgen.compiler.operators.facts import is_view, sums_of
@@ -172,4 +173,4 @@ def _control(alone: OpGraph) -> FusionPlan | None:
 
 def _plan_of(graph: OpGraph, steps: Sequence[Kernel | Library]) -> FusionPlan:
     data = Plan.of_mode([(step.schedule if isinstance(step, Kernel) else "", ["task"]) for step in steps])
-    return FusionPlan(data, (), graph, tuple(steps))
+    return FusionPlan(data, (), graph, tuple(steps), Programs(graph))

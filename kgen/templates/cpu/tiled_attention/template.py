@@ -100,5 +100,5 @@ def _operand(of: Matrices) -> dict[str, object]:
 
 TEMPLATE = Template(
     name="tiled_attention", device_type="cpu", file="cpu/tiled_attention/tiled_attention.cpp.j2", takes=takes, schedule=Attention,
-    space=space, render=render, arithmetic=lambda params: Arithmetic("float32"), of_structure=True,
+    space=space, render=render, arithmetic=lambda params: Arithmetic("float32"),
 )  # fmt: skip

@@ -389,6 +389,6 @@ def _column_load(load: Load, vec: int, source: str) -> list[str]:
 
 TEMPLATE = Template(
     name="contraction", device_type="cuda", file="cuda/contraction/contraction.cu.j2", takes=takes,
-    schedule=Contraction, space=space, render=render, lacks=lacks, arithmetic=arithmetic, of_structure=True,
+    schedule=Contraction, space=space, render=render, lacks=lacks, arithmetic=arithmetic,
     biased=True,  # tensor cores truncate where they add
 )  # fmt: skip

@@ -62,8 +62,7 @@ def _orders(task: Task, program: Program) -> tuple[str, ...]:
     # Rows one after the other read what they share again after so many bytes.
     if program.rows > 1 and shared + own > task.hardware.l2_bytes // 2 and SHARED_PART * shared > own:
         return ("across", "forward")
-    before, _ = common.passed(task)
-    largest = max((nbytes[t] for t in read if t in before), default=0)
+    largest = max((nbytes[t] for t in read if task.used_before(t)), default=0)
     if largest <= task.hardware.l2_bytes:
         return ("forward",)
     # Of larger tensors, the cache has too little from the step before to make up for memory that is read backwards.
@@ -173,7 +172,7 @@ def render(schedule: Pointwise) -> Rendering:
     inner = [f"const {value_type(x.dtype)} {x.name} = {_element(x, vec)};" for x in first] + inner
     before_maps, maps = common.map_statements(only, vec)
     outer, inner = outer + before_maps, inner + maps
-    streams = not alone and common.streams(task) and not common.passed(task)[1] & set(task.kernel.outputs)
+    streams = not alone and common.streams(task) and not any(map(task.read_later, task.kernel.outputs))
     by = "stream_vector" if streams else "store_vector"
     store_outer, store_inner, close = common.store_statements([s for s in only.stores if s not in stored_together], vec, arguments, by)
     targets = {s.tensor: written(s, arguments) for s in only.stores}

@@ -235,6 +235,6 @@ def _operand(of: Matrices, size: int) -> dict[str, object]:
 
 TEMPLATE = Template(
     name="tiled_attention", device_type="cuda", file="cuda/tiled_attention/tiled_attention.cu.j2", takes=takes,
-    schedule=Attention, space=space, render=render, lacks=lacks, arithmetic=arithmetic, of_structure=True,
+    schedule=Attention, space=space, render=render, lacks=lacks, arithmetic=arithmetic,
     share=0.6, attends=True, biased=True,  # tensor cores truncate where they add
 )  # fmt: skip
