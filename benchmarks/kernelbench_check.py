@@ -207,7 +207,7 @@ def check(file: Path, row: dict[str, Cell], lock: Path) -> dict[str, Cell]:
         return row
     words = [sys.executable, __file__, "--one", str(file), str(row["plan"]), str(row["params"] or ""), str(lock)]
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"TORCH_EXTENSIONS_DIR": folder, "PYTHONPATH": str(ROOT), "KGEN_HOME": folder}
+        environment = os.environ | {"TORCH_EXTENSIONS_DIR": folder, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))), "KGEN_HOME": folder}
         try:
             ran = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=SECONDS)
             found = json.loads(ran.stdout.splitlines()[-1]) if ran.returncode == 0 else {

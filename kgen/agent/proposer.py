@@ -46,7 +46,7 @@ def from_json(stored: Mapping[str, Any]) -> Proposal:
     """The inverse of :meth:`Proposal.to_json`; an older row lacks the newest fields."""
     fields = {name: stored[name] for name in Proposal.__dataclass_fields__ if name in stored}
     if cut := fields.pop("cut", None):
-        fields["cut"] = Cut(tuple(map(tuple, cut["kernels"])), tuple(cut["schedules"]), tuple(cut["rewrites"]))
+        fields["cut"] = Cut(tuple(map(tuple, cut["kernels"])), tuple(cut["schedules"]), tuple(cut["rewrites"]), tuple(map(tuple, cut["expressions"])))
     return Proposal(**fields)
 
 

@@ -13,7 +13,7 @@ from kgen.agent.proposer import FREE, KGEN, TEMPLATE, Proposal
 from kgen.compiler.fusion.chosen import Cut
 
 MOST_PROPOSALS = 8  #: typed ones of one reply, and combinations of a template
-_OF_PLANS, _OF_CUTS = {"language", "plan", "params", "why"}, {"language", "kernels", "schedules", "rewrites", "params", "why"}  #: fields
+_OF_PLANS, _OF_CUTS = {"language", "plan", "params", "why"}, {"language", "kernels", "schedules", "rewrites", "expressions", "params", "why"}  #: fields
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*([\w+.-]*)[^\n]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 _OPEN = re.compile(r"^[ \t]*```", re.MULTILINE)
 _TAIL, _PERIOD = 4_000, 400  #: characters; a reply whose end repeats so few for so long goes on for ever
@@ -65,17 +65,20 @@ def _one(value: Any) -> Proposal:
     if not isinstance(value, dict) or ("plan" in value) == ("kernels" in value):
         return Proposal(KGEN, fault="a typed proposal is an object with plan and params, or with kernels, schedules, rewrites and params")
     if unknown := sorted(value.keys() - (_OF_PLANS if "plan" in value else _OF_CUTS)):
-        return Proposal(KGEN, fault=f"{unknown[0][:60]!r} is no field of a typed proposal; there are: plan, or kernels, schedules, rewrites; params, why")
+        return Proposal(KGEN, fault=f"{unknown[0][:60]!r} is no field of a typed proposal; there are: plan, or kernels, schedules, rewrites, expressions; params, why")
     plan, params = value.get("plan", ""), value.get("params", {})
     if "kernels" in value and not all(map(_are_names, (*_listed(value["kernels"]), value.get("schedules", []), value.get("rewrites", [])))):
         return Proposal(KGEN, fault="kernels is a list with a list of operators for each kernel; schedules and rewrites are lists of names")
+    forms = value.get("expressions", {})
+    if not isinstance(forms, dict) or not all(isinstance(text, str) for text in forms.values()):
+        return Proposal(KGEN, fault="expressions is an object with an expression for each operator")
     if isinstance(plan, bool) or not isinstance(plan, (int, str)):
         return Proposal(KGEN, fault="plan is the name of a plan, or its number")
     if not isinstance(params, dict) or not all(isinstance(x, (bool, int, float, str)) for x in params.values()):
         return Proposal(KGEN, fault="params is an object of numbers, texts and truth values")
     if "plan" in value:
         return Proposal(KGEN, plan=plan, params=params)
-    cut = Cut(tuple(map(tuple, value["kernels"])), tuple(value.get("schedules", ())), tuple(value.get("rewrites", ())))
+    cut = Cut(tuple(map(tuple, value["kernels"])), tuple(value.get("schedules", ())), tuple(value.get("rewrites", ())), tuple(forms.items()))
     return Proposal(KGEN, params=params, cut=cut)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Iterator, Sequence
 
 from kgen import paths
@@ -258,7 +258,9 @@ class _Run:
         if point is None:
             raise _Refused(f"kgen does not allow {({**params, **proposal.params})}: a value is none of the parameter's, or a constraint rules it out")
         try:
-            return self.design.candidate(point)
+            candidate = self.design.candidate(point)
+            # An expression of the proposer's is no part of kgen, though kgen wrote the text around it.
+            return replace(candidate, origin=Trust.FOREIGN) if proposal.cut and proposal.cut.expressions else candidate
         except RenderError as error:
             raise _Refused(f"it cannot be rendered: {error}") from error
 

@@ -61,7 +61,8 @@ class _Item:
 class Pipeline:
     """Builds up to ``jobs`` candidates at once and judges them on ``devices``.
 
-    One thread may use a pipeline. ``on_built`` is called in that thread when a build ends.
+    One thread may use a pipeline. ``on_built`` is called in that thread when a build ends. With ``own_first``, a control,
+    which has nothing to build, waits for the first other candidate that is built.
     """
 
     def __init__(
@@ -71,12 +72,15 @@ class Pipeline:
         jobs: int,
         on_built: Callable[[Candidate, BuildReport], None] = lambda candidate, build: None,
         is_late: Callable[[], bool] = lambda: False,
+        own_first: bool = False,
     ) -> None:
         self._devices = devices
         self._builder = builder
         self._builds = ThreadPoolExecutor(jobs, thread_name_prefix="kgen-build")
         self._on_built = on_built
         self._is_late = is_late  # asked in a device's thread: whether no candidate is to begin any more
+        self._own_first = own_first
+        self._waiting: list[_Item] = []  # controls that wait for another candidate
         self._any_judged = threading.Event()
         self._ended: SimpleQueue[_Item] = SimpleQueue()  # items whose future is done
         self._building: set[_Item] = set()
@@ -151,7 +155,15 @@ class Pipeline:
         item.build = build
         self._on_built(item.candidate, build)
         item.fingerprint = fingerprint(item.candidate, build)
+        if self._own_first and item.candidate.control and self._building:
+            self._waiting.append(item)
+            return
         self._judge_once(item)
+        if not item.candidate.control or not self._building:
+            self._own_first, waiting, self._waiting = False, self._waiting, []
+            for control in waiting:
+                control.place = next(self._places)
+                self._judge_once(control)
 
     def _judge_once(self, item: _Item) -> None:
         """Judge a candidate, unless one with the same fingerprint is right or is being judged."""

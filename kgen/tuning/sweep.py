@@ -259,7 +259,8 @@ class _Sweep:
     def run(self) -> events.Finished:
         jobs = self.request.jobs or self.devices.jobs
         builder = self.devices.first.builder()
-        pipeline = Pipeline(builder, self.devices, jobs, self._built, self._is_late)
+        beside = KINDS[self.design.hardware.device_type].accelerator  # builds take longer there than to judge the control
+        pipeline = Pipeline(builder, self.devices, jobs, self._built, self._is_late, own_first=not beside)
         self._open()
         try:
             self._begin()

@@ -40,8 +40,8 @@ def test_typed_choices_are_read() -> None:
 
 
 def test_chosen_kernels_are_read_and_kept() -> None:
-    [found] = replies.read('```json\n{"kernels": [["linear", "relu"], ["softmax"]], "schedules": ["", "row"], "params": {"k1.block": 64}}\n```')
-    assert found.cut == Cut((("linear", "relu"), ("softmax",)), ("", "row")) and dict(found.params) == {"k1.block": 64} and not found.fault
+    [found] = replies.read('```json\n{"kernels": [["linear", "relu"], ["softmax"]], "schedules": ["", "row"], "expressions": {"relu": "max(x, 0)"}, "params": {"k1.block": 64}}\n```')
+    assert found.cut == Cut((("linear", "relu"), ("softmax",)), ("", "row"), (), (("relu", "max(x, 0)"),)) and dict(found.params) == {"k1.block": 64} and not found.fault
     assert from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
@@ -69,6 +69,7 @@ def test_template_that_python_cannot_parse_is_read() -> None:
         ('```json\n{"plan": 1, "kernels": [["a"]]}\n```', "or with kernels"),
         ('```json\n{"kernels": ["linear"]}\n```', "kernels is a list"),
         ('```json\n{"kernels": []}\n```', "kernels is a list"),
+        ('```json\n{"kernels": [["a"]], "expressions": ["x"]}\n```', "expressions is an object"),
         ('```json\n{"kernels": [["a"]], "schedules": "a"}\n```', "kernels is a list"),
         ('```json\n{"plan": true}\n```', "plan is the name"),
         ('```json\n{"plan": 1, "params": {"a": [1]}}\n```', "params is an object"),

@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from judges import CheapBuilder, CheapJudge, number_of
@@ -73,6 +74,39 @@ def test_candidate_that_is_built_first_is_judged_first() -> None:
         builds[slow.source].set()
         assert first is not None and first.candidate is fast
         assert [v.candidate for v in outcomes(line)] == [slow]
+
+
+@pytest.mark.parametrize("built", [True, False], ids=["built", "does not build"])
+def test_control_waits_for_the_first_other_candidate_where_that_is_to_come_first(built: bool) -> None:
+    """A control has nothing to build: it would keep the device from the first candidate that is."""
+    other, control = some(2)[0], replace(some(2)[1], control=True)
+    go_on = threading.Event()
+
+    class Builder(CheapBuilder):
+        def build(self, source: str) -> BuildReport:
+            assert source == control.source or go_on.wait(10)
+            return replace(super().build(source), ok=source == control.source or built)
+
+    watched = judge()
+    with DevicePool([watched]) as devices:
+        devices.wait()
+        line = Pipeline(Builder(), devices, 2, own_first=True)
+        for one in (control, other):
+            line.put(one)
+        assert line.next(time.monotonic() + 0.1) is None and not watched.evaluated
+        go_on.set()
+        assert [v.candidate for v in outcomes(line)] == [other, control]
+        line.close()
+
+
+def test_control_alone_waits_for_nobody() -> None:
+    control = replace(some(1)[0], control=True)
+    with DevicePool([judge()]) as devices:
+        devices.wait()
+        line = Pipeline(CheapBuilder(), devices, 1, own_first=True)
+        line.put(control)
+        assert [v.candidate for v in outcomes(line)] == [control]
+        line.close()
 
 
 def test_devices_judge_at_the_same_time_and_the_outcome_says_which_did() -> None:

@@ -14,6 +14,7 @@ from kgen.compiler.fusion.fusion import FusionPlan, Kernel, Step, _Cutter, _plan
 from kgen.compiler.fusion.programs import Programs
 from kgen.compiler.fusion.template import Template
 from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.compiler.operators.forms import FormError, formed
 from kgen.compiler.rewrites.table import Variant
 
 
@@ -22,12 +23,13 @@ class Cut:
     """The operators of each kernel, by their names in a rewritten graph. All others are library calls.
 
     ``schedules`` names a schedule for each kernel; an empty name stands for the first one that takes it. ``rewrites`` names
-    the rewrites of the graph, as a plan shows them.
+    the rewrites of the graph, as a plan shows them. ``expressions`` has other forms of pointwise operators, by their names.
     """
 
     kernels: tuple[tuple[str, ...], ...]
     schedules: tuple[str, ...] = ()
     rewrites: tuple[str, ...] = ()
+    expressions: tuple[tuple[str, str], ...] = ()
 
 
 class CutError(ValueError):
@@ -37,6 +39,7 @@ class CutError(ValueError):
 def chosen(graph: OpGraph, templates: Sequence[Template], cut: Cut) -> FusionPlan:
     """The plan of a cut. Raises :class:`CutError`."""
     variant = _variant(rewritten(graph, templates), cut.rewrites)
+    variant = replace(variant, graph=_formed(variant.graph, cut))
     cutter = _Cutter(variant, tuple(templates), {}, set(), Programs(variant.graph))
     pieces = _pieces(cutter, cut)
     fusable = frozenset(name for piece in pieces if not isinstance(piece, Node) for name in (n.name for n in piece))
@@ -53,6 +56,17 @@ def _variant(variants: Sequence[Variant], rewrites: Sequence[str]) -> Variant:
         known = "; ".join(", ".join(v.rewrites) or "none" for v in variants)
         raise CutError(f"no graph has the rewrites {', '.join(rewrites) or 'none'}: there are: {known}")
     return found
+
+
+def _formed(graph: OpGraph, cut: Cut) -> OpGraph:
+    """The graph with other forms of its operators' expressions."""
+    forms, own = dict(cut.expressions), {name for names in cut.kernels for name in names}
+    if left := sorted(forms.keys() - own):
+        raise CutError(f"{left[0][:60]!r} has an expression, and is in no kernel")
+    try:
+        return replace(graph, nodes=tuple(formed(n, forms[n.name]) if n.name in forms else n for n in graph.nodes)) if forms else graph
+    except FormError as error:
+        raise CutError(str(error)) from error
 
 
 def _pieces(cutter: _Cutter, cut: Cut) -> list[tuple[Node, ...] | Node]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from kgen.compiler.graph.contractions import CONVOLVED, RECURRENT, TRANSPOSED, Contraction
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.graph.library_call import Applied
 from kgen.compiler.operators.library import CHANNELS_LAST, LIBRARY
 from kgen.compiler.operators.op import Kind
+from kgen.compiler.operators.pointwise import FORM
 from kgen.compiler.operators.table import OPS
 
 
@@ -72,7 +75,8 @@ def is_unnamed(node: Node) -> bool:
 def label(node: Node) -> str:
     """The node's operator as a plan's name has it."""
     if node.op in OPS:
-        return OPS[node.op].label or node.op
+        form = dict(node.attrs).get(FORM)
+        return (OPS[node.op].label or node.op) + (f"_{hashlib.sha256(str(form).encode()).hexdigest()[:6]}" if form else "")
     return node.op.split(".")[1].rstrip("_") if "." in node.op else node.op
 
 

@@ -9,7 +9,7 @@ from typing import Any, Callable, Sequence
 from kgen.compiler.graph.dtypes import DTYPES, is_float, nbytes
 from kgen.compiler.graph.graph import Node, Ref, Tensor
 from kgen.compiler.graph.library_call import DEVICE, X, Literal, dtype_named
-from kgen.compiler.loops.expr import (INFINITY, Cast, Expr, attr, both, differ, double, either, equal, exactly, filled,
+from kgen.compiler.loops.expr import (INFINITY, Arg, Cast, Expr, attr, both, differ, double, either, equal, exactly, filled,
                                       function, no, w, where, wide, x, y, z)
 from kgen.compiler.loops.functions import (absolute, apply_elu, apply_gelu, apply_gelu_tanh, apply_hardsigmoid,
                                            apply_hardswish, apply_logsigmoid, apply_mish, apply_sigmoid, apply_silu,
@@ -18,6 +18,9 @@ from kgen.compiler.loops.functions import (absolute, apply_elu, apply_gelu, appl
                                            lgamma, log, log1p, log_sum, nan_max, nan_min, positive, power, rint, sin,
                                            softmax_factor, sqrt, sqrt64, tanh, trunc)
 from kgen.compiler.operators.op import Captured, Kind, Op
+
+
+FORM = "form"  #: the attribute of a node whose expression is another one than its operator's
 
 
 def _scalar(*names: str) -> Callable[[Captured], bool]:
@@ -256,6 +259,8 @@ MORE_POINTWISE = (
 def map_expression(op: Op, node: Node, operands: Sequence[Expr]) -> Expr:
     """The expression of a pointwise node of that entry over ``operands``; numbers stand for its attributes."""
     dtype = node.type.dtype
-    expression = op.expression if is_float(dtype) else op.integers
+    expression = dict(node.attrs).get(FORM) or (op.expression if is_float(dtype) else op.integers)
+    if FORM in dict(node.attrs):  # it has the numbers in it, so that its operands are tensors alone
+        operands = [operand for operand in operands if isinstance(operand, Arg)]
     assert expression is not None
     return filled(expression, operands, {key: value for key, value in node.attrs if isinstance(value, (int, float))}, dtype)
