@@ -61,7 +61,7 @@ SIZES: dict[str, dict[str, str]] = {
     "pairs below the diagonal": {"randint(0, 30, (6, 5))": "randint(0, 50000, (8192, 27))", "(30, 8)": "(50000, 64)", "(5, 5, -1)": "(27, 27, -1)"},
     "codes of vectors": {"(6, 20)": "(65536, 64)", "(17, 20)": "(1024, 64)"},
     "one of many experts": {"(6, 20)": "(65536, 256)", "Linear(20, 4)": "Linear(256, 64)", "one_hot(at, 4)": "one_hot(at, 64)", "(4, 8)": "(64, 256)"},
-    "a few of many experts": {"(6, 20)": "(65536, 256)", "(20, 8)": "(256, 64)"},
+    "a few of many experts": {"(6, 20)": "(65536, 128)"},
     "windows that are rolled": {"(2, 4, 4, 8)": "(16, 56, 56, 96)", "(-1, -1), (1, 2)": "(-3, -3), (1, 2)", "(2, 2, 2, 2, 2, 8)": "(16, 8, 7, 8, 7, 96)",
                                 "(8, 4, 8)": "(1024, 49, 96)", "(4, 4)": "(49, 49)", "randn(9)": "randn(169)", "randint(0, 9, (16,))": "randint(0, 169, (49 * 49,))"},
     "a slope of distances": {**_SEQUENCE, "arange(9)": "arange(512)"},

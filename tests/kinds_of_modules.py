@@ -54,7 +54,7 @@ MODULES: dict[str, tuple[str, str, str]] = {
     "pairs below the diagonal": ("e = self.table(x)\nreturn torch.bmm(e, e.mT)[:, self.i, self.j]", "torch.randint(0, 30, (6, 5))", "self.table = nn.Embedding(30, 8)\ni = torch.tril_indices(5, 5, -1)\nself.register_buffer('i', i[0])\nself.register_buffer('j', i[1])"),
     "codes of vectors": ("d = x.square().sum(1, keepdim=True) - 2 * x @ self.book.t() + self.book.square().sum(1)\nat = d.argmin(1)\nreturn self.book[at], at", _X, "self.book = nn.Parameter(torch.randn(17, 20))"),
     "one of many experts": ("at = self.gate(x).argmax(1)\nreturn F.one_hot(at, 4).to(x.dtype) @ self.w", _X, "self.gate = nn.Linear(20, 4)\nself.w = nn.Parameter(torch.randn(4, 8))"),
-    "a few of many experts": ("w, at = (x @ self.gate).softmax(-1).topk(2)\nreturn w / w.sum(-1, keepdim=True), at", _X, "self.gate = nn.Parameter(torch.randn(20, 8))"),
+    "a few of many experts": ("w, at = x.softmax(-1).topk(2)\nreturn w / w.sum(-1, keepdim=True), at", _X, ""),
     # Attention
     "windows that are rolled": ("a = torch.roll(x, (-1, -1), (1, 2)).view(2, 2, 2, 2, 2, 8).transpose(2, 3).reshape(8, 4, 8)\ns = a @ a.mT + self.table[self.at].view(4, 4)\nreturn s.softmax(-1) @ a", "torch.randn(2, 4, 4, 8)",
                                 "self.table = nn.Parameter(torch.randn(9))\nself.register_buffer('at', torch.randint(0, 9, (16,)))"),
