@@ -54,6 +54,7 @@ MODULES: dict[str, tuple[str, str, str]] = {
     "pairs below the diagonal": ("e = self.table(x)\nreturn torch.bmm(e, e.mT)[:, self.i, self.j]", "torch.randint(0, 30, (6, 5))", "self.table = nn.Embedding(30, 8)\ni = torch.tril_indices(5, 5, -1)\nself.register_buffer('i', i[0])\nself.register_buffer('j', i[1])"),
     "codes of vectors": ("d = x.square().sum(1, keepdim=True) - 2 * x @ self.book.t() + self.book.square().sum(1)\nat = d.argmin(1)\nreturn self.book[at], at", _X, "self.book = nn.Parameter(torch.randn(17, 20))"),
     "one of many experts": ("at = self.gate(x).argmax(1)\nreturn F.one_hot(at, 4).to(x.dtype) @ self.w", _X, "self.gate = nn.Linear(20, 4)\nself.w = nn.Parameter(torch.randn(4, 8))"),
+    "a few of many experts": ("w, at = x.softmax(-1).topk(2)\nreturn w / w.sum(-1, keepdim=True), at", _X, ""),
     # Attention
     "windows that are rolled": ("a = torch.roll(x, (-1, -1), (1, 2)).view(2, 2, 2, 2, 2, 8).transpose(2, 3).reshape(8, 4, 8)\ns = a @ a.mT + self.table[self.at].view(4, 4)\nreturn s.softmax(-1) @ a", "torch.randn(2, 4, 4, 8)",
                                 "self.table = nn.Parameter(torch.randn(9))\nself.register_buffer('at', torch.randint(0, 9, (16,)))"),
@@ -70,6 +71,7 @@ MODULES: dict[str, tuple[str, str, str]] = {
     "shuffled channels": ("a, b = x.chunk(2, 1)\nreturn F.channel_shuffle(torch.cat([a, b.relu()], 1), 2)", _IMAGE, ""),
     "a larger image beside": ("return torch.cat([F.interpolate(x, scale_factor=2, mode='bilinear', align_corners=True), F.interpolate(x, scale_factor=2)], 1).relu()", _IMAGE, ""),
     "a sharper image": ("return F.interpolate(x, size=(9, 8), mode='bicubic') + self.bias", _IMAGE, "self.bias = nn.Parameter(torch.randn(8, 1, 1))"),
+    "a smaller image": ("return (F.interpolate(x, size=(3, 2), mode='bilinear', antialias=True) - 0.5) / self.scale", _IMAGE, "self.register_buffer('scale', torch.rand(8, 1, 1) + 0.5)"),
     "differences with a border": ("a = F.pad(x, (1, 1, 1, 1), mode='replicate')\nreturn a[:, :, 1:-1, 2:] - a[:, :, 1:-1, :-2], (a[:, :, 2:, 1:-1] - a[:, :, :-2, 1:-1]).abs()", _IMAGE, ""),
     "a blur with a mirror": ("return F.conv2d(F.pad(x, (1, 1, 1, 1), mode='reflect'), self.w, groups=8)", _IMAGE, "self.register_buffer('w', torch.rand(8, 1, 3, 3))"),
     "a circle of columns": ("return F.conv2d(F.pad(x, (1, 1, 0, 0), mode='circular'), self.w).relu()", _IMAGE, "self.w = nn.Parameter(torch.randn(32, 8, 3, 3))"),

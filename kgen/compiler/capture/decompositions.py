@@ -284,6 +284,31 @@ def _one_hot(x: torch.Tensor, num_classes: int = -1) -> Any:
     return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).to(torch.int64)
 
 
+def _cross_entropy(x: torch.Tensor, target: torch.Tensor, weight: Any = None, reduction: int = 1, ignore_index: int = -100, label_smoothing: float = 0.0) -> Any:
+    """One term for each target, of the logarithm at its class and of the logarithms' sum over all classes, which are not stored."""
+    import torch
+
+    if not label_smoothing or target.is_floating_point() or x.dim() < 2:
+        return torch.ops.aten.cross_entropy_loss.default(x, target, weight, reduction, ignore_index, label_smoothing)
+    counts = target != ignore_index
+    at = torch.where(counts, target, 0)
+    own = x.gather(1, at.unsqueeze(1))
+    largest = x.amax(1, keepdim=True)
+    below = x - largest
+    log_sum = below.exp().sum(1).log()
+    if weight is None:
+        every, share = below.sum(1) - log_sum * x.shape[1], torch.where(counts, 1.0, 0.0)
+    else:
+        every = (below * weight.reshape(-1, *(1,) * (x.dim() - 2))).sum(1) - log_sum * weight.sum()
+        share = torch.where(counts, weight[at], 0.0)
+    own = (own - largest).squeeze(1) - log_sum
+    terms = torch.where(counts, own * share * (label_smoothing - 1.0) - every * (label_smoothing / x.shape[1]), 0.0)
+    if reduction == 0:
+        return terms
+    dims = _dims(x, None)[:-1]
+    return terms.sum(dims) if reduction == 2 else terms.sum(dims) / share.sum(dims)
+
+
 def _places_in_windows(size: int, count: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """The places of ``count`` windows that cover ``size`` places, ``[count, widest]``, and whether a window has so many.
 
@@ -528,6 +553,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.instance_norm.default": _instance_norm,
     "aten.cdist.default": _cdist,
     "aten.one_hot.default": _one_hot,
+    "aten.cross_entropy_loss.default": _cross_entropy,
     "aten.take_along_dim.default": _take_along_dim,
     **{f"aten.adaptive_max_pool{rank}d.default": _adaptive_maximum for rank in (1, 2, 3)},
     **{f"aten.adaptive_avg_pool{rank}d.default": _adaptive_mean for rank in (1, 2, 3)},

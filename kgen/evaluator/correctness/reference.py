@@ -40,7 +40,7 @@ _NORMS = frozenset({
 _PRODUCTS = cudnn.MATMULS | {aten.mul.Tensor}
 _CONTAINERS = (torch.Tensor, list, tuple, dict)
 TF32_EPSILON = 2.0**-11  #: relative; half a unit in the last of TF32's ten bits
-_APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers differ, by less than float32 shows
+_APART, _LEAST = 2.0**-22, 1e-290  #: relative, as a softmax errs in float32, and absolute; make equal numbers differ
 
 
 #: The switches of PyTorch that say how library calls are computed, as (module, name).
@@ -229,7 +229,9 @@ class _Rounding(cudnn.Eager):
 
     def _in_any_order(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` with equal numbers made different, non-finite ones too (NaN is the largest). Every second turn reverses
-        the order of the turn before, so that two equal elements come in both orders."""
+        the order of the turn before, so that two equal elements come in both orders. Numbers too small for eager's dtype
+        are equal there: all are zero."""
+        x = torch.where(x.abs() < torch.finfo(self.dtype).tiny, 0.0, x)
         drawn = self._uniform(x, torch.Generator(x.device).manual_seed(self.turn // 2)) * (-1) ** self.turn
         large = x.nan_to_num(nan=2.0, posinf=1.0, neginf=-1.0) * (1 + drawn / 4) / _LEAST
         return torch.where(torch.isfinite(x), x + x.abs() * drawn * _APART + drawn * _LEAST, large)
