@@ -40,7 +40,9 @@ class Task:
 
     @property
     def surroundings(self) -> tuple[Any, ...]:
-        """What a space may read of the rest of the plan: whether there is any, what is written over, and what was used before."""
+        """Facts of the plan that a space may read: whether the kernel is its only step, and which value it overwrites.
+
+        The last fact says which values of the kernel earlier steps use. A value is a number, or -1."""
         plan, kernel = self.plan, self.kernel
         values = tuple(dict.fromkeys(v for name in kernel.nodes for v in plan.graph.node(name).values))
         over = values.index(kernel.overwrites) if kernel.overwrites else -1
