@@ -62,15 +62,29 @@ def test_a_cpu_and_a_control_have_no_graph() -> None:
 
 
 class Recorded:
-    """A CUDA graph that runs on the CPU: what ``begin`` has noted between begin and end is done again by a replay."""
+    """A CUDA graph that runs on the CPU: what is noted between begin and end is done again by a replay.
+
+    As in PyTorch, a pool of memory ends with the last graph that has it.
+    """
 
     current: "Recorded | None" = None
+    pools: list[object] = []  # of graphs that live
+    ended: set[object] = set()
 
     def __init__(self) -> None:
         self.work: list[Callable[[], object]] = []
 
     def capture_begin(self, pool: object, capture_error_mode: str) -> None:
-        Recorded.current = self
+        assert pool not in self.ended
+        Recorded.current, self._pool = self, pool
+        self.pools.append(pool)
+
+    def pool(self) -> object:
+        return self._pool
+
+    def __del__(self) -> None:
+        self.pools.remove(self._pool)
+        self.ended.update({self._pool} - {*self.pools})
 
     def capture_end(self) -> None:
         Recorded.current = None
@@ -85,7 +99,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The class of an exported file, with CUDA's part done by :class:`Recorded`."""
     (text,) = [n for n in ast.parse(graph_candidate().source).body if isinstance(n, ast.ClassDef) and n.name == "Graphs"]
     stream = SimpleNamespace(cuda_stream=7, wait_event=lambda event: None, record_event=lambda: "event")
-    for name, value in {"CUDAGraph": Recorded, "Stream": lambda: stream, "graph_pool_handle": lambda: (0, 1), "stream": contextlib.nullcontext,
+    for name, value in {"CUDAGraph": Recorded, "Stream": lambda: stream, "graph_pool_handle": object, "stream": contextlib.nullcontext,
                         "current_stream": lambda: stream, "ExternalStream": lambda handle: stream}.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: None)
@@ -128,6 +142,7 @@ def test_four_shapes_have_a_graph_and_the_oldest_is_dropped(graphs: Any) -> None
         for _ in range(3):
             assert graphs.run(forward, None, forward, 3, (torch.ones(rows, 2),)).shape == (rows, 2)
     assert [shape[0][0][0] for shape in graphs.recorded] == [2, 3, 4, 5]
+    assert len({found[0].pool() for found in graphs.recorded.values()}) == 1
 
 
 def test_other_weights_are_recorded_again(graphs: Any) -> None:

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from models import design, made, source
+
 from kgen.candidate import GRAPH, LAUNCHING, Candidate
+from kgen.devices.hardware import for_arch
 from kgen.protocol import LAUNCH_MS, Depth, Timing
-from kgen.tuning import launching
+from kgen.tuning import launching, sweep
 from kgen.tuning.search import Point
 
 
@@ -41,3 +44,18 @@ def test_a_graph_wins_where_callers_wait_less_and_the_device_hardly_longer(graph
     assert launching.served([plain, other, of], lambda one: one) == ([of] if wins else [plain, other])
     assert launching.served([plain, other], lambda one: one) == [plain, other]
     assert launching.served([of], lambda one: one) == [of]
+
+
+def test_a_sweep_that_has_spent_its_budget_tries_the_graph_of_its_fastest_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = design(made(source("return torch.softmax(x, 1)")), for_arch("sm_90"))
+    point = Point(0, of.options[0].plainest)
+    found = of.candidate(point)
+    request: Any = SimpleNamespace(strategy=None, budget=2, seed=0)
+    one: Any = sweep._Sweep(request, None, None, of, print, 0.0)
+    one.points = {found.id: point, "the control's": of.control}
+    judged: list[Candidate] = []
+    monkeypatch.setattr(sweep.paths, "write_candidate", lambda name, text: None)
+    monkeypatch.setattr(one, "_finalists", lambda: [SimpleNamespace(candidate=found, evaluation=SimpleNamespace(timing=timing(0.1, 0.5)))])
+    monkeypatch.setattr(one, "_judge_all", lambda pipeline, search: judged.extend(candidate for _, candidate in one._asked(search)))
+    one._judge_as_graph(None)
+    assert [candidate.params.get(LAUNCHING) for candidate in judged] == [GRAPH]
