@@ -206,6 +206,7 @@ class _Sweep:
     health: "Future[Health] | None" = None
     health_asked: bool = False
     unrendered: int = 0  # points that failed to render
+    beyond: int = 0  # candidates in addition to the budget
     catalogue: Catalogue | None = None  # of a network, once its tasks are tuned
     results: assembly.Results = field(default_factory=dict)  # of these tasks
     points: dict[str, Point] = field(default_factory=dict)  # of every candidate that was tried, by its id
@@ -404,7 +405,7 @@ class _Sweep:
             return
         point = launching.as_graph(self.design, self.points[best.candidate.id], best.evaluation.timing)
         if point is not None:
-            self.budget += 1
+            self.beyond += 1
             self._judge_all(pipeline, Search(Listed(self.design.options, self.request.seed, [point]), 1))
 
     def _opening(self) -> list[Point]:
@@ -487,7 +488,7 @@ class _Sweep:
 
     def _asked(self, search: Search) -> Iterator[tuple[Point, Candidate]]:
         """The next candidates, each source once, while the search has points and the budget allows."""
-        while len(self.points) + self.unrendered < self.budget and (point := search.ask()):
+        while len(self.points) + self.unrendered < self.budget + self.beyond and (point := search.ask()):
             candidate = self._rendered(point)
             if candidate is None or candidate.id in self.points:
                 search.tell(point, None)
