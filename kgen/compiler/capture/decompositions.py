@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 MOST_BOUNDARIES = 64  # of buckets; more are searched by halves, as the library does
-MOST_TAKEN = 8  # of the largest elements; each is a reduction of its own
+MOST_TAKEN = 64  # of the largest elements; each is a reduction of its own
 MOST_COUNTED = 1 << 24  # elements; a float32 counts no further
 
 

@@ -92,7 +92,7 @@ def _left(family: str, operators: str, reason: str) -> Left:
 LEFT = (
     _left("some recurrent layers", "lstm gru rnn_tanh rnn_relu", "of half types, with projections, of packed sequences, of more weights than registers hold"),
     _left("Fourier transforms", "fft_fft fft_ifft fft_rfft fft_irfft fft_fft2 stft istft", "cuFFT's and MKL's kernels"),
-    _left("sorting", "sort argsort topk kthvalue median mode unique_consecutive", "the order of elements is no loop over them; `topk` of up to 8 elements is as many reductions"),
+    _left("sorting", "sort argsort topk kthvalue median mode unique_consecutive", "the order of elements is no loop over them; `topk` of up to 64 elements is as many reductions"),
     _left("searching", "searchsorted histc bincount", "loops whose lengths depend on values"),
     _left("many buckets", "bucketize", "up to 64 boundaries are compared, more are searched"),
     _left("sizes that depend on values", "nonzero masked_select repeat_interleave masked_scatter", "no kernel knows the size of its result"),
