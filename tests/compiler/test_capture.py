@@ -414,10 +414,16 @@ def test_one_bound_that_is_a_tensor_is_a_pointwise_operator() -> None:
     assert "torch.full((), 4.0, device={device})" in call, "the library takes no bound of another device"
 
 
-@pytest.mark.parametrize("init, name", [("self.s = torch.zeros(20)", "s"), ("self.s = [torch.zeros(20)]", "s[0]")])
-def test_tensor_that_forward_replaces_and_computes_with_is_refused(init: str, name: str) -> None:
-    said = refusal(f"y = x * self.{name}\nself.{name} = x.mean(0)\nreturn y", init=init)
-    assert said.endswith(f"it computes with `self.{name}`, a tensor that it replaces: hold it in a buffer")
+@pytest.mark.parametrize("init, new", [("self.s = [torch.zeros(20)]", "self.s[0] = x.mean(0)"), ("self.s = torch.zeros(1)", "self.s = x")])
+def test_tensor_that_forward_replaces_by_no_buffer_could_is_refused(init: str, new: str) -> None:
+    name = new.partition(" =")[0]
+    said = refusal(f"y = x * {name}\n{new}\nreturn y", init=init)
+    assert said.endswith(f"it computes with `{name}`, a tensor that it replaces: hold it in a buffer")
+
+
+def test_tensor_that_forward_replaces_and_computes_with_is_written() -> None:
+    found = captured("self.s = torch.tanh(x.mean(0) + self.s)\nreturn x * self.s", init="self.s = torch.zeros(20)")
+    assert [w.path for w in found.weights] == ["s"] and "copy_" in " ".join(ops(found))
 
 
 @pytest.mark.parametrize("write", ["self.s = self.s.to(x.device)", "self.s = self.s.contiguous()", "self.s.add_(1.0)"])

@@ -102,3 +102,13 @@ def test_float64_has_the_state_in_float64() -> None:
     names = reference.find_unsaved([x], state, ["eval"])
     after = reference.exact([x], state | {name: reference.unsaved[name] for name in names}, "eval", 0)[1]
     assert [after[name].dtype for name in STATE] == [torch.float64, torch.float64, torch.int64]
+
+
+def test_replaced_attribute_is_state_where_forward_reads_it_first() -> None:
+    text = TEXT.replace("self.count.add_(1)", "self.last = x.mean() + self.last\n        self.shown = y.detach()").replace(
+        "self.count = torch.tensor(0)", "self.last = torch.tensor(0.5)\n        self.shown = torch.zeros(48, 8)")
+    reference = Reference(load(Problem("p", "p.py", text)), "cpu", 0)
+    x, state = torch.randn(48, 8), dict(reference.single.state_dict())
+    assert set(reference.find_unsaved([x], state, ["eval"])) == {"cache", "seen[0]", "last"}, "shown is made anew"
+    after = reference.eager([x], state | {"last": torch.tensor(2.0)}, "eval", 0)[1]
+    assert after["last"].item() == (x.mean() + 2.0).item()

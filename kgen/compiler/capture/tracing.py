@@ -319,8 +319,9 @@ def _numbers(module: "torch.nn.Module") -> dict[tuple[str, str], Any]:
 def _export_once(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[Any, ...], fake: Any) -> Any:
     """The program of the forward's first call.
 
-    Raises where forward computes with a number that it changes, or with a tensor that it replaces and that is no buffer.
-    A candidate would have the first value for ever.
+    A tensor that forward computes with and replaces becomes a buffer of ``module``, so that the program writes its new
+    value. Raises where the tensor stands in a container or changes its shape or dtype, and where forward computes with a
+    number that it changes. A candidate would have the first value for ever.
     """
     before, after = _numbers(module), {}
     held, left = dict(held_tensors(module)), {}
@@ -335,9 +336,12 @@ def _export_once(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tup
     finally:
         hook.remove()
     read = {id(x) for x in program.constants.values()}
-    replaced = next((path for path, x in held.items() if id(x) in read and left.get(path) is not x), None)
-    if replaced is not None:
-        raise failure(loaded, f"it computes with `self.{replaced}`, a tensor that it replaces: hold it in a buffer")
+    replaced = {path: left.get(path) for path, x in held.items() if id(x) in read and left.get(path) is not x}
+    if replaced:
+        for path, new in replaced.items():
+            if not _hold_in_buffer(module, path, held[path], new):
+                raise failure(loaded, f"it computes with `self.{path}`, a tensor that it replaces: hold it in a buffer")
+        return _export_once(loaded, module, inputs, fake)
     changed = {at: value for at, value in after.items() if at in before and before[at] != value}
     if changed:  # torch's export has taken the changes back
         _set_numbers(module, changed)
@@ -346,6 +350,17 @@ def _export_once(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tup
             raise failure(loaded, f"it computes with `self.{name}`, a number that it changes: hold it in a buffer")
         _set_numbers(module, before)
     return program
+
+
+def _hold_in_buffer(module: "torch.nn.Module", path: str, old: "torch.Tensor", new: "torch.Tensor | None") -> bool:
+    """Make a buffer of the attribute at ``path``; ``False`` where it is no attribute or ``new`` is of another type."""
+    prefix, _, key = path.rpartition(".")
+    part = module.get_submodule(prefix) if key.isidentifier() else None
+    if part is None or new is None or (new.shape, new.dtype) != (old.shape, old.dtype):
+        return False
+    vars(part).pop(key)
+    part.register_buffer(key, old, persistent=False)
+    return True
 
 
 def held_tensors(module: "torch.nn.Module") -> Iterator[tuple[str, "torch.Tensor"]]:

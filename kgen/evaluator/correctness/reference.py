@@ -294,20 +294,36 @@ class Reference:
 
     def find_unsaved(self, inputs: Sequence[Any], state: State, modes: Sequence[str]) -> list[str]:
         """The names of tensors in no state dict that a forward in one of the ``modes`` writes. They are set again before
-        each forward. An attribute that forward replaces is none: another call makes it anew."""
+        each forward. An attribute that forward replaces is one where forward reads it first: else another call makes it
+        anew."""
         model = self.single
         own = _memory([*model.parameters(), *model.state_dict().values()])
         before = {name: x for name, x in unsaved(model).items() if not _memory([x]) & own}
         begun = {name: x.detach().clone() for name, x in before.items()}
         buffers = dict(model.named_buffers())
         for mode in modes if before else ():
-            self._forward(model, self._placed(inputs), state, mode, 0)
-            for name, x in unsaved(model).items():
-                stays = name in buffers or x is before.get(name)
+            output, _ = self._forward(model, self._placed(inputs), state, mode, 0)
+            left, found = unsaved(model), [x.clone() for x in tensors(output)]
+            for name, x in left.items():
                 alike = name in begun and (x.shape, x.dtype) == (begun[name].shape, begun[name].dtype)
-                if stays and alike and not same_bits(x, begun[name]):
+                if not alike or same_bits(x, begun[name]):
+                    continue
+                stays = name in buffers or x is before[name]
+                if stays or self._reads(before[name], name, (found, x.clone()), (inputs, state, mode)):
                     self.unsaved[name] = begun[name]
         return list(self.unsaved)
+
+    def _reads(self, held: torch.Tensor, name: str, found: tuple[list[torch.Tensor], torch.Tensor], call: tuple) -> bool:
+        """Whether another value in ``held``, the attribute ``name``, changes what forward returns or leaves there."""
+        inputs, state, mode = call
+        begun = held.detach().clone()
+        with torch.no_grad():
+            held.copy_(begun != 1)  # of any dtype, and a number that an index may be
+        output, _ = self._forward(self.single, self._placed(inputs), state, mode, 0)
+        same = all(map(same_bits, tensors(output), found[0])) and same_bits(unsaved(self.single)[name], found[1])
+        with torch.no_grad():
+            held.copy_(begun)
+        return not same
 
     def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> Run:
         """Output and buffers after one forward of the problem's own model."""
