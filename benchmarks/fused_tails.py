@@ -21,7 +21,7 @@ from _record import record
 
 from kgen import paths
 from kgen.compiler.capture.capture import capture
-from kgen.compiler.fusion.fusion import FusionPlan
+from kgen.compiler.fusion.steps import FusionPlan
 from kgen.devices.hardware import for_arch
 from kgen.problems.problem import load
 from kgen.store import Database, queries

@@ -28,7 +28,8 @@ from kgen.codegen.registry import template_for, templates
 from kgen.codegen.render import compiler_flags, kernel_text, translation_unit
 from kgen.codegen.template import Argument, Task
 from kgen.compiler.capture.capture import capture
-from kgen.compiler.fusion.fusion import FusionPlan, plans
+from kgen.compiler.fusion.fusion import plans
+from kgen.compiler.fusion.steps import FusionPlan
 from kgen.devices.hardware import Hardware, probe
 from kgen.problems.problem import load, read_problem, resolve_mode
 

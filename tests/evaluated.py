@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 import torch.utils._pytree as pytree
 
-from kgen.compiler.fusion.fusion import FusionPlan, Library
+from kgen.compiler.fusion.steps import FusionPlan, Library
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.graph.library_call import written
 from kgen.compiler.loops.evaluation import evaluate

@@ -19,7 +19,7 @@ from kgen.candidate import Candidate, Params
 from kgen.codegen.render import Way, render
 from kgen.codegen.template import tasks
 from kgen.compiler.capture.capture import Capture, capture
-from kgen.compiler.fusion.fusion import FusionPlan
+from kgen.compiler.fusion.steps import FusionPlan
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.operators.facts import is_convolution
 from kgen.devices.hardware import Hardware, cpu

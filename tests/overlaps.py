@@ -13,7 +13,7 @@ from functools import cached_property
 import sympy
 import torch
 
-from kgen.compiler.fusion.fusion import FusionPlan, Kernel
+from kgen.compiler.fusion.steps import FusionPlan, Kernel
 from kgen.compiler.loops.access import Place
 from kgen.compiler.loops.indices import COLUMNS, FloorDiv, Modulo, Size
 from kgen.compiler.loops.program import ELEMENT, ROW, Load, Program, Reduce, Store

@@ -17,7 +17,7 @@ from kgen.agent.proposer import (KGEN, REFUSED, TEMPLATE, Context, KernelChoices
 from kgen.agent.sandboxed import TemplateFault, rendered
 from kgen.candidate import Candidate, ParamValue, Trust
 from kgen.compiler.fusion.chosen import CutError
-from kgen.compiler.fusion.fusion import made_on_the_way
+from kgen.compiler.fusion.values import made_on_the_way
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.kinds import KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_device

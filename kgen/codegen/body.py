@@ -18,7 +18,7 @@ from typing import Callable, Iterator, Mapping
 from kgen.candidate import GAP
 from kgen.codegen.forward import Forward, python_name, targets, tuple_source, weight_source
 from kgen.codegen.template import Argument, Rendering
-from kgen.compiler.fusion.fusion import FusionPlan, Kernel
+from kgen.compiler.fusion.steps import FusionPlan, Kernel
 from kgen.compiler.graph.dtypes import nbytes
 from kgen.compiler.graph.graph import Node, Tensor
 from kgen.compiler.graph.library_call import SHORTER, LibraryCall, written

@@ -19,7 +19,7 @@ from kgen.codegen.module_source import ModuleSource, module_source
 from kgen.codegen.registry import template_for
 from kgen.codegen.target import target
 from kgen.codegen.template import FOLDER, Rendering, Schedule, Task
-from kgen.compiler.fusion.fusion import FusionPlan
+from kgen.compiler.fusion.steps import FusionPlan
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import KINDS

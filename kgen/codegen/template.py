@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping
 
 from kgen.candidate import Params
 from kgen.codegen.space import Space
-from kgen.compiler.fusion.fusion import FusionPlan, Kernel
+from kgen.compiler.fusion.steps import FusionPlan, Kernel
 from kgen.compiler.graph.dtypes import DTYPES
 from kgen.compiler.graph.library_call import LibraryCall, X
 from kgen.compiler.loops.program import Program

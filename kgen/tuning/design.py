@@ -25,7 +25,8 @@ from kgen.codegen.target import target
 from kgen.codegen.template import Task, Template, tasks
 from kgen.compiler.capture.capture import Capture, capture
 from kgen.compiler.capture.recordable import obstacle
-from kgen.compiler.fusion.fusion import FusionPlan, plans
+from kgen.compiler.fusion.fusion import plans
+from kgen.compiler.fusion.steps import FusionPlan
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import HOST, KINDS

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kgen.codegen.registry import templates
-from kgen.compiler.fusion.fusion import Kernel
 from kgen.compiler.fusion.reasons import why_library
+from kgen.compiler.fusion.steps import Kernel
 from kgen.compiler.operators.facts import label
 from kgen.kernel_task import THE_LIBRARY
 from kgen.protocol import Environment

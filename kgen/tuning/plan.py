@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from kgen.codegen.registry import templates
 from kgen.compiler.fusion.costs import Cost, is_counter, library_cost
-from kgen.compiler.fusion.fusion import FusionPlan, Library, plans
+from kgen.compiler.fusion.fusion import plans
 from kgen.compiler.fusion.reasons import why_library
+from kgen.compiler.fusion.steps import FusionPlan, Library
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import aten_name, is_view
 from kgen.devices.hardware import Hardware, cpu, for_arch

@@ -14,7 +14,8 @@ from typing import Callable, Sequence, TypeVar
 
 from kgen.codegen.registry import templates
 from kgen.compiler.fusion.costs import Cost, kernel_cost, library_cost
-from kgen.compiler.fusion.fusion import MOST_PLANS, FusionPlan, Kernel, Library
+from kgen.compiler.fusion.fusion import MOST_PLANS
+from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import flops, is_convolution, is_depthwise, is_view, kernel_size, sums_of
@@ -303,7 +304,7 @@ def in_order(
     """The fastest of these plans by prediction, in the order to try them; ties keep their order.
 
     The control comes behind plans that may beat it and in front of those that are predicted to be slower. There are
-    :data:`kgen.compiler.fusion.fusion.MOST_PLANS` at most. ``main`` gives the steps that take a plan's time. On either side of
+    :data:`kgen.compiler.fusion.cutter.MOST_PLANS` at most. ``main`` gives the steps that take a plan's time. On either side of
     the control, plans whose main steps an earlier one has come last: they measure the same kernels again.
     """
     ranked = sorted(found, key=ms)

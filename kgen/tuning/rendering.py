@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kgen.candidate import GRAPH, LAUNCHING, Candidate, Params, ParamValue
-from kgen.compiler.fusion.fusion import Kernel
+from kgen.compiler.fusion.steps import Kernel
 from kgen.compiler.loops.program import Program
 from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import KINDS

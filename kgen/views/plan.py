@@ -7,7 +7,7 @@ from typing import Any, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from kgen.compiler.fusion.fusion import Kernel
+from kgen.compiler.fusion.steps import Kernel
 from kgen.compiler.operators.facts import aten_name
 from kgen.tuning.plan import ModePlan, Planned, Ranked
 from kgen.tuning.precision import Precision

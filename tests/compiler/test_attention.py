@@ -5,7 +5,8 @@ from __future__ import annotations
 from models import graph, made, source
 
 from kgen.codegen.registry import templates
-from kgen.compiler.fusion.fusion import FusionPlan, plans
+from kgen.compiler.fusion.fusion import plans
+from kgen.compiler.fusion.steps import FusionPlan
 from kgen.compiler.loops.attention import Attention, attention
 
 QKV = "q, k, v = (t.transpose(1, 2) for t in x.view(2, 12, 3, 4, 8).unbind(2))"

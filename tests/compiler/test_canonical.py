@@ -9,7 +9,8 @@ from collections import Counter
 from models import graph, made, source
 
 from kgen.codegen.registry import templates
-from kgen.compiler.fusion.fusion import FusionPlan, plans
+from kgen.compiler.fusion.fusion import plans
+from kgen.compiler.fusion.steps import FusionPlan
 from kgen.compiler.loops.canonical import canonical, digest
 from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.lowering import lower

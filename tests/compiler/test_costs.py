@@ -7,7 +7,8 @@ from models import graph, made, source
 
 from kgen.codegen.registry import templates
 from kgen.compiler.fusion.costs import Cost, kernel_cost, library_cost
-from kgen.compiler.fusion.fusion import FusionPlan, plans
+from kgen.compiler.fusion.fusion import plans
+from kgen.compiler.fusion.steps import FusionPlan
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.operators.facts import is_view
 

@@ -14,7 +14,8 @@ from models import graph, made, source
 from windows_and_scans import CASES as WINDOWS_AND_SCANS, INPUTS
 
 from kgen.codegen.registry import templates
-from kgen.compiler.fusion.fusion import FusionPlan, plans
+from kgen.compiler.fusion.fusion import plans
+from kgen.compiler.fusion.steps import FusionPlan
 from kgen.compiler.operators.op import LOWERED
 from kgen.compiler.operators.table import OPS
 from kgen.problems.problem import LoadedProblem

@@ -14,8 +14,9 @@ from models import NAMES, graph, made, reference, source
 
 from kgen.codegen.registry import templates
 from kgen.codegen.template import Template
-from kgen.compiler.fusion import fusion, programs
-from kgen.compiler.fusion.fusion import MOST_PLANS, FusionPlan, Kernel, Library, kernel_name, plans
+from kgen.compiler.fusion import kernels, programs
+from kgen.compiler.fusion.fusion import MOST_PLANS, plans
+from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library, kernel_name
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.loops.program import Program
 from kgen.compiler.operators.op import Kind
@@ -545,7 +546,7 @@ def test_sums_in_any_order_are_not_proposed_under_deterministic_algorithms(devic
 @pytest.mark.parametrize("device_type", ["cpu", "cuda"])
 def test_value_that_no_kernel_stores_or_computes_again_is_a_kernel_of_its_own(device_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in two layers of a language model: the rest of the kernel that was cut goes on with the next one."""
-    monkeypatch.setattr(fusion, "MANY_NODES", 1)
+    monkeypatch.setattr(kernels, "MANY_NODES", 1)
     norm = "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)"
     found = graph(made(source(
         f"x = self.table(ids)\nx = x + self.first({norm})\nx = x + self.second({norm})\nreturn {norm}",
@@ -563,7 +564,7 @@ NORM_BEHIND_SUM = "y = self.linear(x) + x\nreturn y, y * torch.rsqrt(y.square().
 
 
 def test_a_contraction_leaves_its_last_maps_to_a_kernel_that_two_then_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fusion, "MANY_NODES", 1)
+    monkeypatch.setattr(kernels, "MANY_NODES", 1)
     init = "self.linear, self.w = nn.Linear(20, 20), nn.Parameter(torch.ones(20))"
     found = planned(NORM_BEHIND_SUM, init, of=tuple(templates("cpu").values()))
     assert "contraction[linear, add] + inner_reduction[square, mean, add, rsqrt, mul, mul]" in names(found)

@@ -13,7 +13,9 @@ from kinds_of_modules import MODULES
 from models import graph, made, source
 
 from kgen.codegen.registry import templates
-from kgen.compiler.fusion.fusion import FusionPlan, Library, made_on_the_way, plans
+from kgen.compiler.fusion.fusion import plans
+from kgen.compiler.fusion.steps import FusionPlan, Library
+from kgen.compiler.fusion.values import made_on_the_way
 from kgen.compiler.operators.facts import is_unnamed, is_view
 from kgen.problems.problem import LoadedProblem
 

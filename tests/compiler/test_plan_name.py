@@ -10,7 +10,7 @@ import pytest
 from models import NAMES, design, reference
 
 from kgen import plan_name
-from kgen.compiler.fusion.fusion import Kernel
+from kgen.compiler.fusion.steps import Kernel
 from kgen.devices.hardware import for_arch
 from kgen.plan import Plan, PlanStep
 from kgen.store import named_plans

@@ -9,7 +9,8 @@ from models import graph, made, source
 
 from kgen.codegen.registry import templates
 from kgen.compiler.fusion.costs import library_cost
-from kgen.compiler.fusion.fusion import MOST_PLANS, FusionPlan, plans
+from kgen.compiler.fusion.fusion import MOST_PLANS, plans
+from kgen.compiler.fusion.steps import FusionPlan
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.rewrites.table import REWRITES
 from kgen.devices.hardware import cpu, expected_ceilings, for_arch

@@ -10,9 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Mapping, Sequence
 
-from kgen.compiler.fusion.fusion import FusionPlan, Kernel, Step, _Cutter, _plan, _roots, rewritten
+from kgen.compiler.fusion.cutter import Cutter
+from kgen.compiler.fusion.fusion import rewritten
 from kgen.compiler.fusion.programs import Programs
+from kgen.compiler.fusion.steps import FusionPlan, Kernel, Step, plan_of
 from kgen.compiler.fusion.template import Template
+from kgen.compiler.fusion.values import roots
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.forms import FormError, formed
 from kgen.compiler.rewrites.table import Variant
@@ -40,14 +43,14 @@ def chosen(graph: OpGraph, templates: Sequence[Template], cut: Cut) -> FusionPla
     """The plan of a cut. Raises :class:`CutError`."""
     variant = _variant(rewritten(graph, templates), cut.rewrites)
     variant = replace(variant, graph=_formed(variant.graph, cut))
-    cutter = _Cutter(variant, tuple(templates), {}, set(), Programs(variant.graph))
-    pieces = _pieces(cutter, cut)
+    cutter = Cutter(variant, tuple(templates), {}, set(), Programs(variant.graph))
+    pieces = pieces_of(cutter, cut)
     fusable = frozenset(name for piece in pieces if not isinstance(piece, Node) for name in (n.name for n in piece))
     missing: set[str] = set()
-    steps = cutter._steps(fusable, pieces, missing)
+    steps = cutter.steps(fusable, pieces, missing)
     if steps is None:
         raise CutError(f"{', '.join(sorted(missing))}: a value that others read, and that its kernel does not store and none computes again")
-    return _plan(variant, _scheduled(cutter, steps, cut, {t.name: t for t in templates}), cutter._programs)
+    return plan_of(variant, _scheduled(cutter, steps, cut, {t.name: t for t in templates}), cutter.programs)
 
 
 def _variant(variants: Sequence[Variant], rewrites: Sequence[str]) -> Variant:
@@ -69,7 +72,7 @@ def _formed(graph: OpGraph, cut: Cut) -> OpGraph:
         raise CutError(str(error)) from error
 
 
-def _pieces(cutter: _Cutter, cut: Cut) -> list[tuple[Node, ...] | Node]:
+def pieces_of(cutter: Cutter, cut: Cut) -> list[tuple[Node, ...] | Node]:
     """The kernels' nodes and the library's, each behind those whose values it reads."""
     nodes = [n for n in cutter.graph.nodes if n.name not in cutter.free]
     piece_of = _numbered(cutter, cut)
@@ -77,7 +80,7 @@ def _pieces(cutter: _Cutter, cut: Cut) -> list[tuple[Node, ...] | Node]:
     for node in nodes:
         members.setdefault(piece_of.get(node.name, node.name), []).append(node)
     for number in range(len(cut.kernels)):
-        if not cutter._takes(members[number]):
+        if not cutter.takes(members[number]):
             raise CutError(f"kernel {number}: no schedule computes {', '.join(n.name for n in members[number])} in one kernel")
     for name, (node, *_) in members.items():
         if isinstance(name, str) and node.call is None:
@@ -94,7 +97,7 @@ def _pieces(cutter: _Cutter, cut: Cut) -> list[tuple[Node, ...] | Node]:
     return ordered
 
 
-def _numbered(cutter: _Cutter, cut: Cut) -> Mapping[str, int]:
+def _numbered(cutter: Cutter, cut: Cut) -> Mapping[str, int]:
     """The number of each operator's kernel. Values that are made on the way belong to none."""
     found: dict[str, int] = {}
     known = {n.name for n in cutter.graph.nodes}
@@ -111,10 +114,10 @@ def _numbered(cutter: _Cutter, cut: Cut) -> Mapping[str, int]:
     return found
 
 
-def _before(cutter: _Cutter, nodes: Sequence[Node], piece_of: Mapping[str, int]) -> dict[object, set[object]]:
+def _before(cutter: Cutter, nodes: Sequence[Node], piece_of: Mapping[str, int]) -> dict[object, set[object]]:
     """The pieces that each piece waits for: for their values, or since an effect keeps its place."""
     graph, names = cutter.graph, {n.name for n in nodes}
-    read = {n.name: {root for v in n.values for root in _roots(graph, cutter.free, v)} for n in nodes}
+    read = {n.name: {root for v in n.values for root in roots(graph, cutter.free, v)} for n in nodes}
     touching = [n.name for n in nodes if n.effect or graph.changed & read[n.name]]
     pairs = [(name, value) for name, values in read.items() for value in values & names] + list(zip(touching[1:], touching))
     found: dict[object, set[object]] = {piece_of.get(n.name, n.name): set() for n in nodes}
@@ -125,7 +128,7 @@ def _before(cutter: _Cutter, nodes: Sequence[Node], piece_of: Mapping[str, int])
     return found
 
 
-def _scheduled(cutter: _Cutter, steps: Sequence[Step], cut: Cut, templates: Mapping[str, Template]) -> tuple[Step, ...]:
+def _scheduled(cutter: Cutter, steps: Sequence[Step], cut: Cut, templates: Mapping[str, Template]) -> tuple[Step, ...]:
     """The steps, with the schedules that were asked for."""
     wanted = {name: schedule for names, schedule in zip(cut.kernels, cut.schedules) for name in names if schedule}
     found: list[Step] = []
@@ -133,7 +136,7 @@ def _scheduled(cutter: _Cutter, steps: Sequence[Step], cut: Cut, templates: Mapp
         asked = {wanted[name] for name in step.nodes if name in wanted} if isinstance(step, Kernel) else set()
         for schedule in asked - {getattr(step, "schedule", "")}:
             assert isinstance(step, Kernel)
-            template, program = templates.get(schedule), cutter._lowered(step.nodes, step.outputs)
+            template, program = templates.get(schedule), cutter.lowered(step.nodes, step.outputs)
             if template is None:
                 raise CutError(f"there is no schedule {schedule[:60]!r}: there are {', '.join(templates)}")
             if program is None or not template.takes(program):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from kgen.compiler.fusion.fusion import FusionPlan, Kernel
+from kgen.compiler.fusion.steps import FusionPlan, Kernel
 from kgen.compiler.graph.dtypes import is_float
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.graph.library_call import keywords

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kgen.compiler.fusion.costs import is_counter
-from kgen.compiler.fusion.fusion import made_on_the_way
+from kgen.compiler.fusion.values import made_on_the_way
 from kgen.compiler.graph.dtypes import is_float
 from kgen.compiler.graph.graph import Node, NotFusable, OpGraph
 from kgen.compiler.graph.library_call import keywords

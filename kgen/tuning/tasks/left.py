@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from kgen.compiler.fusion.fusion import FusionPlan, Kernel, Library, Step, made_on_the_way
+from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library, Step
+from kgen.compiler.fusion.values import made_on_the_way
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import is_unnamed, is_view, label
 from kgen.compiler.operators.op import Kind

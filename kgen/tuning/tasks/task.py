@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kgen.codegen.template import Task, tasks
-from kgen.compiler.fusion.fusion import FusionPlan, Kernel, Library
 from kgen.compiler.fusion.programs import Programs
+from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library
 from kgen.compiler.graph.graph import Constant, Input, Node, OpGraph, Tensor, Weight
 from kgen.compiler.loops.canonical import digest
 from kgen.compiler.operators.facts import is_view, sums_of
