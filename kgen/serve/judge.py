@@ -28,6 +28,7 @@ from kgen.tuning import eval_file
 
 TRIES = 2  #: of an evaluation whose processes fail
 SERVICES = 10  #: that may end while they judge a candidate; some are killed by people, and the candidate is not at fault
+_BURST_SECONDS = 0.3  #: s; that a job waits at most while requests come: what it starts would keep them waiting
 _IN_A_ROW = 32  #: jobs of open evaluators that go before an older job of another
 _MOST_EVENTS = 200  #: of one job
 _MOST_WAIT = 300.0  #: s; that a refused client is told to wait
@@ -236,6 +237,7 @@ class Judge:
 
     def _lane(self, bench: Bench) -> None:
         while (job := self._next(bench)) is not None:
+            self._together.wait_until_quiet(_BURST_SECONDS)
             started = time.monotonic()
             try:
                 answer, environment = self._judged(job, bench)

@@ -7,6 +7,7 @@ One thread reads the requests, too: on a busy machine, each thread that a reques
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -15,6 +16,7 @@ from typing import Any, Callable, Sequence
 from kgen.store import Database, requests
 from kgen.store.requests import StoredRequest
 
+QUIET_SECONDS = 0.02  #: s; in which no request comes
 Added = list[tuple[StoredRequest, bool]]  #: as :func:`kgen.store.requests.add` returns them
 
 
@@ -34,14 +36,22 @@ class Together:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._arrived: SimpleQueue[_Batch | None] = SimpleQueue()
+        self._came = 0.0  # when the latest request came, on the monotonic clock
         threading.Thread(target=self._run, name="kgen-accept", daemon=True).start()
 
     def submit(self, read: Callable[[], Sequence[StoredRequest]], then: Callable[[Added], Any]) -> Future[Any]:
         """Keep the requests of one owner that ``read`` returns, all or none, as :func:`kgen.store.requests.add` does. The
         future has the result of ``then``. The thread calls both, and the future raises what they raise."""
         future: Future[Any] = Future()
+        self._came = time.monotonic()
         self._arrived.put(_Batch(read, then, future))
         return future
+
+    def wait_until_quiet(self, most: float) -> None:
+        """Wait until no request comes, ``most`` seconds at most: whoever sends many at once is answered first."""
+        until = time.monotonic() + most
+        while (now := time.monotonic()) < min(until, self._came + QUIET_SECONDS):
+            time.sleep(min(until, self._came + QUIET_SECONDS) - now)
 
     def close(self) -> None:
         """End the thread once all that has come is stored."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kgen.serve import together as module
 from kgen.serve.together import Together
 from kgen.store import Database, requests
 from kgen.store.requests import StoredRequest
@@ -57,3 +59,24 @@ def test_one_that_cannot_be_stored_costs_no_other_its_place(newest: Path, monkey
         assert all(futures[name].result(30)[0][1] for name in names[:-1])
         with pytest.raises(ValueError, match="cannot be stored"):
             futures["bad"].result(30)
+
+
+def test_work_waits_while_requests_come_and_not_for_ever(newest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = [10.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+        together._came = now[0] if now[0] < 10.15 else together._came  # another request has come
+
+    with Database.open(str(newest)) as database:
+        together = Together(database)
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+        together.wait_until_quiet(1.0)
+        assert not slept
+        together._came = now[0]
+        together.wait_until_quiet(1.0)
+        assert now[0] == pytest.approx(10.16)
+        together._came, now[0] = 10.0, 10.0
+        together.wait_until_quiet(0.1)
+        assert now[0] == pytest.approx(10.1)
