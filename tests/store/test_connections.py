@@ -147,6 +147,27 @@ def test_writer_waits_for_another_and_says_so_once(path: Path, database: Databas
     assert len(notices) == 1 and "waiting" in notices[0]
 
 
+def test_writers_of_one_process_take_turns_and_none_is_told_to_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "NOTICE_SECONDS", 0.05)
+    told: list[str] = []
+    order: list[str] = []
+    begun = threading.Event()
+    with Database.open(f"sqlite:///{path}", notice=told.append) as database:
+        def second() -> None:
+            begun.set()
+            with database.connections.write():
+                order.append("second")
+
+        with database.connections.write():
+            thread = threading.Thread(target=second)
+            thread.start()
+            assert begun.wait(10)
+            thread.join(0.3)
+            order.append("first")
+        thread.join(10)
+    assert (order, told) == (["first", "second"], [])
+
+
 def test_writer_gives_up_in_the_end(path: Path, database: Database, short_waits: None) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
