@@ -27,14 +27,14 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 #: Fixtures of a whole session that take long to make: tests that use the same one run in the same worker.
 _SHARED = {"swept": "swept", "evaluator": "evaluator", "postgres_server": "postgresql"}
 #: Files whose tests capture and plan the same problems, or use the same server, which a process does or starts once.
-_TOGETHER = {"test_evaluation.py": "test_operators.py", "test_windows_and_scans.py": "test_operators.py", "test_overwriting.py": "test_fusion.py", "test_plan_name.py": "test_render.py", "test_state.py": "test_problems.py", "test_cli_render.py": "test_cli_plan.py", "test_sweep.py": "test_eval.py", "test_network_sweep.py": "test_eval.py", "test_run.py": "test_eval.py"}
+_TOGETHER = {"test_evaluation.py": "test_operators.py", "test_windows_and_scans.py": "test_operators.py", "test_overwriting.py": "test_fusion.py", "test_plan_name.py": "test_render.py", "test_state.py": "test_problems.py", "test_cli_render.py": "test_cli_plan.py", "test_sweep.py": "test_eval.py", "test_network_sweep.py": "test_eval.py", "test_run.py": "test_eval.py", "test_own_template.py": "test_eval.py", "test_devices.py": "test_eval.py"}
 #: Groups that take longest. They begin first, so that the workers end together. Those that time on the CPU, or start processes that do,
 #: stand between others: side by side, they would wait for each other.
 _LONGEST = (
-    "evaluator", "test_candidates_cpu.py", "test_adversarial.py", "test_operators.py", "test_emulation.py", "test_problems.py", "test_cuda_compiles.py",
+    "evaluator", "test_candidates_cpu.py", "test_adversarial.py", "test_operators.py", "test_emulation.py", "test_eval.py", "test_cuda_compiles.py", "test_problems.py",
     "test_kills.py", "test_breadth.py", "test_robustness.py", "test_fusion.py", "test_moments.py", "test_capture.py", "swept",
-    "test_convolution_kernels.py", "test_own.py", "test_rewrites.py", "test_eval.py", "test_cluster.py", "test_render.py",
-    "test_own_template.py", "test_serve.py", "test_reductions_cpu.py", "test_devices.py", "test_oracle.py", "test_processes.py", "test_contraction.py", "test_suite.py",
+    "test_convolution_kernels.py", "test_own.py", "test_rewrites.py", "test_cluster.py", "test_render.py",
+    "test_serve.py", "test_reductions_cpu.py", "test_oracle.py", "test_processes.py", "test_contraction.py", "test_suite.py",
     "test_space.py", "test_sandbox.py", "test_capturing.py", "test_build.py", "test_tolerance.py", "test_browser.py", "test_half_oracle.py",
 )  # fmt: skip
 

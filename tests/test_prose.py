@@ -143,7 +143,7 @@ def comment_paragraphs(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _pages() -> list[Path]:
-    found = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/README.md", ROOT / "runs/README.md"]
+    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks/README.md", ROOT / "runs/README.md"]
     return [page for page in found if str(page.relative_to(ROOT)) not in GENERATED]
 
 

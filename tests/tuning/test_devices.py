@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from judges import CheapBuilder, CheapDesign, CheapJudge, timing
+from lending import Lender
 from running import PROBLEM, Home
 
 from kgen import events, paths
@@ -305,12 +306,13 @@ class Wide(Evaluator):
         return super().evaluate(candidate, build)
 
 
-def test_one_evaluator_judges_several_candidates_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_evaluator_judges_several_candidates_at_once(monkeypatch: pytest.MonkeyPatch, lender: Lender) -> None:
     monkeypatch.setitem(KINDS, "cpu", replace(KINDS["cpu"], final_seconds=0.5))
 
     def open_devices(request: sweep.SweepRequest, on_event: events.Listener, started: float) -> DevicePool:
         home, baselines = paths.home(), request.baselines
-        return DevicePool([Wide(request.problem, device="cpu", accuracy=Accuracy.FP32, home=home, baselines=baselines)])
+        wide = Wide(request.problem, device="cpu", accuracy=Accuracy.FP32, home=home, baselines=baselines)
+        return DevicePool([lender.lend(wide)])
 
     told = Told()
     request = sweep.SweepRequest(PROBLEM_READ, device="cpu", budget=2, seconds=60.0, baselines=("eager",))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from running import Home, wait
+from running import Home
 
 from kgen.devices.hardware import cpu
+from kgen.devices.kinds import KINDS
 from kgen.errors import InputError
 from kgen.evaluator.candidates.build import read_extension
 from kgen.problems.problem import read_problem
@@ -71,11 +73,14 @@ def template(tmp_path: Path) -> Path:
     return tmp_path / "squash.cpp.j2"
 
 
-def test_template_is_tuned_judged_as_foreign_and_kept_apart(template: Path, tmp_path: Path) -> None:
+def test_template_is_tuned_judged_as_foreign_and_kept_apart(
+    template: Path, tmp_path: Path, one_server: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "cpu", replace(KINDS["cpu"], final_seconds=1.0))
     home = Home(tmp_path)
     problem = str(tmp_path / "problem.py")
     asked = ("tune", str(template), "--problem", problem, "--device", "cpu", "--baselines", "eager", "--budget", "3", "--time", "60")
-    ended = wait(home.start_brief(*asked, "--json", FINAL_SECONDS="1"))
+    ended = home.typed(*asked, "--json")
     tried = [event for event in ended.events if event["event"] == "evaluated"]
     assert {event["plan"] for event in tried} >= {"squash.cpp.j2"} and ended.events[-1]["counts"] == {"ok": 3}, ended.err
     assert [event["combinations"] for event in ended.events if event["event"] == "started"] == [4]  # three and the control
