@@ -13,7 +13,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Callable, Iterator, Mapping
+from typing import Callable, Iterator, Mapping, Sequence
 
 from kgen.candidate import GAP
 from kgen.codegen.forward import Forward, python_name, targets, tuple_source, weight_source
