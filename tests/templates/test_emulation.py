@@ -117,6 +117,12 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
          "return torch.einsum('bhij,bjhd->bihd', s.softmax(-1), y).flatten(2)", "self.slope = nn.Parameter(torch.rand(2, 1, 1))",
          "torch.randn(2, 100, 2, 72), torch.randn(2, 131, 2, 72), torch.randn(2, 131, 2, 30)", "q, x, y"),
         "tiled_attention", [{"keys": 64}]),
+    "causal attention of wide heads": (
+        ("return F.scaled_dot_product_attention(q, x, x, is_causal=True)", "", "torch.randn(2, 2, 100, 152), torch.randn(2, 2, 90, 152)", "q, x"),
+        "wide_attention", [{"cluster": 2}, {"cluster": 1, "stages": 2}]),
+    "attention of wide heads under a mask": (
+        ("return F.scaled_dot_product_attention(q, x, y, m) + 1", "", "torch.randn(2, 70, 130) * 3, torch.randn(2, 150, 130), torch.randn(2, 150, 290) * 10.0 ** torch.linspace(-9, 3, 150)[:, None], torch.randn(70, 150)", "q, x, y, m"),
+        "wide_attention", [{"cluster": 2}]),
     "bfloat16, attention of wide rows": (
         ("return F.scaled_dot_product_attention(x, y, y, is_causal=True)", "", "torch.randn(2, 2, 100, 144).bfloat16(), torch.randn(2, 2, 70, 144).bfloat16()", "x, y"),
         "tiled_attention", [{"keys": 64}]),
@@ -274,7 +280,7 @@ def test_a_candidate_is_right_on_the_emulated_device(device: Device, case: str, 
     (forward, init, inputs, arguments), plan, points = CASES[case]
     loaded = made(source(forward, inputs, init, arguments))
     roundings = {"bfloat16": 4e-3, "float16": 3e-4, "a mean of equal pixels": 1e-7}  # those of exponentials count in attention
-    usual = 6e-7 if plan == "tiled_attention" else 3e-7
+    usual = 6e-7 if plan in ("tiled_attention", "wide_attention") else 3e-7
     rounding = roundings.get(case.split(",")[0], 5e-4 if points[number].get("products") == 1 else usual)
     assert error(*outputs(device, loaded, candidate(loaded, plan, points[number], _MULTIPROCESSORS.get(case)))) < rounding
 

@@ -1,0 +1,1 @@
+"""The schedule ``wide_attention`` for CUDA."""
