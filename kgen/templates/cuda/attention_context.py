@@ -8,10 +8,10 @@ from typing import Any
 from kgen.codegen.arguments import arguments as pointers, sources
 from kgen.codegen.c_printer import load_statement, pointer, row_statements, statement
 from kgen.codegen.template import Argument, Schedule
-from kgen.compiler.graph.dtypes import value_type
+from kgen.compiler.graph.dtypes import DTYPES, value_type
 from kgen.compiler.loops.attention import Attention, Matrices
 from kgen.compiler.loops.passes import passes_of
-from kgen.compiler.loops.program import taken
+from kgen.compiler.loops.program import ROW, Load, taken
 from kgen.templates.cuda import common
 
 ALIGNED = 8  #: elements of 16 bits that TMA takes at a time
@@ -43,11 +43,22 @@ def terms_memory(of: Attention, rows: int, terms: int, group: int = ALIGNED) -> 
     ]
 
 
+def columns_at_once(of: Attention) -> int:
+    """Neighbouring columns whose scores a thread has: what maps of them read is one load."""
+    return 2 if of.keys % 2 == 0 else 1
+
+
+def loaded_in_vectors(of: Attention) -> list[Load]:
+    """What maps of scores read at neighbouring columns."""
+    vec = columns_at_once(of)
+    return [x for x in of.loads if vec > 1 and x.tensor and x.level != ROW and x.access.mode(vec) == "vector"]
+
+
 def attention_context(schedule: Schedule, of: Attention, args: Sequence[Argument]) -> dict[str, Any]:
     """Names and statements in C of the parts of a program that is attention."""
     program = schedule.program
     read_from = sources(args)
-    vec = 2 if of.keys % 2 == 0 else 1
+    vec, vectors = columns_at_once(of), loaded_in_vectors(of)
     plan = passes_of(program, keep=False)
     outer, inner = common.load_statements([x for x in plan.passes[0].loads], 2, read_from)
     store_outer, store_inner, close = common.store_statements(program.stores, 2, args)
@@ -76,6 +87,8 @@ def attention_context(schedule: Schedule, of: Attention, args: Sequence[Argument
         "logits": of.logits,
         "vec": vec,
         "score_outer": score_outer,
+        "score_splat": common.load_statements([x for x in of.loads if x not in vectors], vec, read_from)[0],
+        "vectors": [(x.name, DTYPES[x.dtype].memory, *common.load_statements([x], vec, read_from)[0]) for x in vectors],
         "score_inner": [*score_inner, *(statement(m, "cuda") for m in of.elements)],
         "score_alone": [*common.load_statements(of.loads, 1, read_from)[1], *(statement(m, "cuda") for m in of.elements)],
         "result_alone": [

@@ -14,13 +14,13 @@ from kgen.candidate import Params
 from kgen.codegen.arguments import rendering
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Rendering, Schedule, Task, Template, parameter
-from kgen.compiler.graph.dtypes import DTYPES, is_narrow
+from kgen.compiler.graph.dtypes import DTYPES, is_narrow, nbytes
 from kgen.compiler.loops.attention import Attention as Parts
 from kgen.compiler.loops.attention import Matrices, attention
 from kgen.compiler.loops.program import Program
 from kgen.devices.hardware import Hardware
 from kgen.devices.roofline import Arithmetic
-from kgen.templates.cuda.attention_context import ALIGNED, arguments, attention_context, padded, terms_memory
+from kgen.templates.cuda.attention_context import ALIGNED, arguments, attention_context, loaded_in_vectors, padded, terms_memory
 
 WIDEST = 256  # elements of a row of an operand; registers of a warpgroup hold no more of a result
 WIDEST_SPLIT = 128  # the same where sums of a tile wait beside the result
@@ -32,6 +32,7 @@ _BOX = 64  # elements of 16 bits in a line of 128 bytes, as TMA swizzles them
 _REGISTERS = {1: 232, 2: 232, 3: 160}
 _ASIDE, _ASIDE_NARROW = 30, 36  # registers for all but matrices: addresses, maxima, sums
 _LOOSE = 8  # more of them where maps make the logits
+_RESIDENT = 6  # more of them in a block that takes several tiles of rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,8 @@ class Attention(Schedule):
     keys: int = parameter("keys and values in a tile")
     stages: int = parameter("tiles in flight, of keys and of values")
     products: int = parameter("products of float16 terms that stand for one of float32")
+    blocks: str = parameter("one for each tile of rows of queries, or as many as run at once: resident, and each takes several")
+    loads: str = parameter("what maps of scores read is loaded ahead of these, or late: behind them")
 
     @cached_property
     def parts(self) -> Parts:
@@ -70,13 +73,16 @@ class Attention(Schedule):
         """Of a block: its queries, the tiles in flight, barriers, and a factor of each row."""
         boxes, out_boxes = -(-self.parts.width // _BOX), -(-self.parts.out // _BOX)
         tiles = self.stages * self.terms * (boxes + out_boxes) * self.keys * 128
-        return self.terms * boxes * self.rows * 128 + tiles + (1 + 4 * self.stages) * _BARRIER_BYTES + self.rows * 4
+        return self.terms * boxes * self.rows * 128 + tiles + (2 + 4 * self.stages) * _BARRIER_BYTES + self.rows * 4
 
     @property
     def registers(self) -> int:
         """Of a thread that multiplies: scores, probabilities as operands, the result, and what a tile adds to it."""
         result = padded(self.parts.out, 8) // 2 * (1 if self.narrow else 2)
         loose = _LOOSE if self.parts.scale is None else 0
+        loose += _RESIDENT if self.blocks == "resident" else 0
+        if self.loads == "ahead":
+            loose += self.keys // 2 * sum(nbytes(x.dtype) for x in loaded_in_vectors(self.parts)) // 4
         return self.keys // 2 + self.terms * self.keys // 4 + result + (_ASIDE_NARROW if self.narrow else _ASIDE) + loose
 
 
@@ -109,11 +115,13 @@ def space(task: Task) -> Space[Attention]:
         Axis("keys", (64, 128, 96, 80, 48)),
         Axis("stages", (2, 3)),
         Axis("products", products),
+        Axis("blocks", ("resident", "each")),
+        Axis("loads", ("ahead", "late") if loaded_in_vectors(of) else ("late",)),
     )
     constraints = (
         Constraint("shared_memory", ("warpgroups", "keys", "stages", "products"), "the tiles do not fit a block's shared memory",
                    lambda s: s.shared_bytes <= task.hardware.shared_bytes_per_block),
-        Constraint("registers", ("warpgroups", "keys", "products"), "scores, probabilities and the result do not fit a thread's registers",
+        Constraint("registers", ("warpgroups", "keys", "products", "blocks", "loads"), "scores, probabilities and the result do not fit a thread's registers",
                    lambda s: s.registers <= _REGISTERS[s.warpgroups]),
         Constraint("idle_rows", ("warpgroups",), f"a warpgroup would have no row of {of.queries}",
                    lambda s: s.warpgroups == 1 or 64 * (s.warpgroups - 1) < of.queries),
@@ -141,6 +149,8 @@ def render(schedule: Attention) -> Rendering:
         "warpgroups": schedule.warpgroups,
         "keys": schedule.keys,
         "stages": schedule.stages,
+        "resident": schedule.blocks == "resident",
+        "ahead": schedule.loads == "ahead",
         "registers": (_REGISTERS[schedule.warpgroups], 24 if schedule.warpgroups == 3 else 40),
     }
     return rendering(schedule, args, context, specific=True)
