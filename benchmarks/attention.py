@@ -1,9 +1,9 @@
 """kgen's attention on a GPU beside PyTorch's: its default, torch.compile, and each backend of SDPA.
 
-    python benchmarks/attention.py [--dtype bfloat16] [--only TEXT] [--combinations 6] [--build-only]
+    python benchmarks/attention.py [--dtype bfloat16] [--only TEXT] [--combinations 12] [--build-only]
 
 Each case is one call of scaled_dot_product_attention. kgen's subjects are combinations of ``tiled_attention`` with the most keys
-in a tile, for each number of warpgroups. Subjects of one case are timed interleaved, by device events with a cold cache
+in a tile, for all others of its parameters in turn. Subjects of one case are timed interleaved, by device events with a cold cache
 and queued work that hides launches. The error is that of the first matrices to float64.
 """
 
@@ -133,7 +133,7 @@ class Way:
 
 
 def ways(case: Case, hardware: Hardware, most: int) -> list[Way]:
-    """Combinations of the kernel that computes all of the case: the largest tiles of keys for each number of warpgroups."""
+    """Combinations of the kernel that computes all of the case: the largest tiles of keys, for all other parameters in turn."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "attention.py")
         file.write_text(case.text)
@@ -144,7 +144,7 @@ def ways(case: Case, hardware: Hardware, most: int) -> list[Way]:
     order = sorted(range(len(kernel)), key=lambda at: (-kernel[at]["keys"], kernel[at]["stages"]))
     rounds: dict[object, list[int]] = {}
     for at in order:
-        rounds.setdefault(kernel[at]["warpgroups"], []).append(at)
+        rounds.setdefault(tuple(kernel[at][name] for name in ("warpgroups", "blocks", "loads")), []).append(at)
     chosen = [found[turn] for turn in range(len(kernel)) for found in rounds.values() if turn < len(found)][:most]
     return [Way(case, kernel[at], of.candidate(Point(number, (at,))).source) for at in chosen]
 
@@ -221,7 +221,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="the cases of this dtype alone")
     parser.add_argument("--only", default="", metavar="TEXT", help="the cases whose title has this text")
-    parser.add_argument("--combinations", type=int, default=6, help="of kgen's kernel in each case, at most (default 6)")
+    parser.add_argument("--combinations", type=int, default=12, help="of kgen's kernel in each case, at most (default 12)")
     parser.add_argument("--build-only", action="store_true", help="fill the folder of builds, and time nothing")
     arguments = parser.parse_args()
     cases = [c for c in (*FLOAT32, *HALF) if arguments.only in c.title and arguments.dtype in (None, c.dtype)]

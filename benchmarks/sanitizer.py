@@ -86,6 +86,10 @@ PROBLEMS = {
     "running": _Case("scan", "eval", "torch.cumsum(x, 1)", "", (70, 1032), 70),
     "long_running": _Case("scan", "eval", "torch.cumsum(x, 1)", "", (2, 100000), 2),
     "running_outside": _Case("scan", "eval", "torch.cumsum(x, 1)", "", (3, 70, 33), 3),
+    "attention": _Case("tiled_attention", "eval", "F.scaled_dot_product_attention(x, x, x, is_causal=True)", "", (2, 3, 150, 40), 2),
+    "attention_masked": _Case("tiled_attention", "eval", "F.scaled_dot_product_attention(x, x, x, self.m)", "self.m = nn.Parameter(torch.randn(70, 70))",
+                              (2, 3, 70, 40), 2),
+    "attention_wide": _Case("wide_attention", "eval", "F.scaled_dot_product_attention(x, x, x)", "", (2, 2, 200, 152), 2),
     # Products of half types take rows of whole 16 bytes: wgmma reads them along k, mma.sync along the columns, too.
     "half_linear": _Case("contraction", "eval", "self.linear(x).relu()", "self.linear = nn.Linear(1032, 264)", (136, 1032), 130, "bfloat16"),
     "half_product": _Case("contraction", "eval", "x @ self.w", "self.w = nn.Parameter(torch.randn(336, 136))", (136, 336), 70, "bfloat16"),
@@ -93,6 +97,9 @@ PROBLEMS = {
                               "bfloat16"),
     "half_maps": _Case("pointwise", "eval", "torch.sigmoid(x) * self.s + 1", "self.s = nn.Parameter(torch.randn(1032))", (130, 1032), 70,
                        "bfloat16"),
+    "half_attention": _Case("tiled_attention", "eval", "F.scaled_dot_product_attention(x, x, x, is_causal=True)", "", (2, 3, 150, 64), 2, "bfloat16"),
+    "half_attention_masked": _Case("tiled_attention", "eval", "F.scaled_dot_product_attention(x, x, x, self.m)",
+                                   "self.m = nn.Parameter(torch.randn(70, 70))", (2, 3, 70, 64), 2, "bfloat16"),
     "half_pooled": _Case("window", "eval", "F.max_pool2d(x, 3, 2, 1)", "", (3, 8, 33, 36), 3, "bfloat16"),
     "half_depthwise": _Case("window", "eval", "self.conv(x)", "self.conv = nn.Conv2d(8, 8, (3, 5), groups=8)", (3, 8, 33, 40), 3, "bfloat16"),
 }
@@ -118,9 +125,9 @@ def get_inputs():
 
 
 def points(name: str, hardware: Hardware) -> Iterator[tuple[Design, Point]]:
-    """The covering set of the kernels of a problem's first plan of our own, for each class of accuracy.
+    """The covering set of the kernels of the first plan with one of the problem's schedule, for each class of accuracy.
 
-    Raises :class:`ProblemError` where that plan has no kernel of the problem's schedule.
+    Raises :class:`ProblemError` where no plan has one.
     """
     case = PROBLEMS[name]
     with tempfile.TemporaryDirectory() as folder:
@@ -130,9 +137,10 @@ def points(name: str, hardware: Hardware) -> Iterator[tuple[Design, Point]]:
     captured = capture(load(problem))
     for accuracy in (Accuracy.FP32, Accuracy.TF32) if case.schedule in _PRODUCTS else (Accuracy.FP32,):
         of = Design(problem, captured, hardware, accuracy)
-        plan = next((n for n, choice in enumerate(of.choices) if choice.kernels), None)
-        if plan is None or not any(kernel.label.startswith(f"{case.schedule}[") for kernel in of.choices[plan].kernels):
-            raise ProblemError(f"{name}: the first plan with a kernel has none of the schedule {case.schedule}")
+        takes = (n for n, choice in enumerate(of.choices) if any(kernel.label.startswith(f"{case.schedule}[") for kernel in choice.kernels))
+        plan = next(takes, None)
+        if plan is None:
+            raise ProblemError(f"{name}: no plan has a kernel of the schedule {case.schedule}")
         kernels, sets = of.options[plan].kernels, [space.covering_set() for space in of.choices[plan].spaces]
         for number in range(max(map(len, sets))):
             yield of, Point(plan, tuple(kernel.index(found[number % len(found)]) for kernel, found in zip(kernels, sets)))

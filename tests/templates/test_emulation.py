@@ -117,6 +117,12 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
          "return torch.einsum('bhij,bjhd->bihd', s.softmax(-1), y).flatten(2)", "self.slope = nn.Parameter(torch.rand(2, 1, 1))",
          "torch.randn(2, 100, 2, 72), torch.randn(2, 131, 2, 72), torch.randn(2, 131, 2, 30)", "q, x, y"),
         "tiled_attention", [{"keys": 64}]),
+    "causal attention in blocks of several tiles": (
+        ("return F.scaled_dot_product_attention(x, x, x, is_causal=True)", "", "torch.randn(27, 70, 12)", "x"),
+        "tiled_attention", [{"warpgroups": 1, "keys": 48, "blocks": "resident"}]),
+    "bfloat16, attention in blocks of several tiles": (
+        ("return F.scaled_dot_product_attention(x, x, x, m)", "", "torch.randn(1, 27, 70, 8).bfloat16(), torch.randn(27, 70, 70).bfloat16()", "x, m"),
+        "tiled_attention", [{"warpgroups": 1, "keys": 48, "blocks": "resident", "loads": "ahead"}]),
     "causal attention of wide heads": (
         ("return F.scaled_dot_product_attention(q, x, x, is_causal=True)", "", "torch.randn(2, 2, 100, 152), torch.randn(2, 2, 90, 152)", "q, x"),
         "wide_attention", [{"cluster": 2}, {"cluster": 1, "stages": 2}]),
