@@ -18,6 +18,8 @@ from kgen.templates.cpu.target import vector_axis
 
 _MOST_KEYS = 4096  # whose scores take less than 256 KB of a thread's stack
 _LEAST_TILE = 56  # rows of queries; four blocks of 14
+_MOST_PANELS = 192 * 1024  # bytes of panels that a thread has on its stack, beside its scores
+_NEAR = 2  # times the columns of values: rows that lie so near each other are read where they are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,7 @@ def space(task: Task) -> Space[Attention]:
     of = attention(task.program())
     assert of is not None, "the schedule's programs are attention"
     tiles = alike("tile_in_rows", "tile", of.queries, _LEAST_TILE, f"a tile this large holds all {of.queries} rows twice: a smaller one does the same")
-    return Space(partial(Attention, task), (Axis("tile", (112, _LEAST_TILE, 448)), *vector_axis(task.hardware)), (tiles,))
+    return Space(partial(Attention, task), (Axis("tile", (448, 112, _LEAST_TILE)), *vector_axis(task.hardware)), (tiles,))
 
 
 def render(schedule: Attention) -> Rendering:
@@ -47,10 +49,14 @@ def render(schedule: Attention) -> Rendering:
     (only,) = plan.passes
     panels, out_panels = -(-of.keys // width), -(-of.out // width)
     operands = [Argument(pointer(m.tensor), "in", m.tensor) for m in (of.q, of.k, of.v)]
+    # Values in order are panels as they lie; the second product reads nothing beyond them.
+    direct = of.v.element == 1 and of.out % width == 0 and of.v.line <= _NEAR * of.out
+    sizes = [(of.k, panels * width * of.width), *([] if direct else [(of.v, out_panels * width * of.keys)])]
+    own_panels = 4 * sum(size for _, size in sizes) <= _MOST_PANELS
     inner = [Argument(pointer(x.tensor), "in", x.tensor, dtype=x.dtype) for x in (*of.loads, *of.row_loads) if x.tensor]
-    memory = " + ".join(f"rows // {of.queries * m.repeats} * {size}" for m, size in
-                        ((of.k, panels * width * of.width), (of.v, out_panels * width * panels * width)))  # fmt: skip
-    first = dict.fromkeys((*operands, *inner, Argument("workspace", "workspace", size=memory)))
+    memory = " + ".join(f"rows // {of.queries * m.repeats} * {size}" for m, size in sizes)
+    workspace = [] if own_panels else [Argument("workspace", "workspace", size=memory)]
+    first = dict.fromkeys((*operands, *inner, *workspace))
     args = [*first, *(a for a in pointers(schedule) if a not in first)]
     read_from = sources(args)
     rows = [load_statement(x, read_from, "row", "0") for x in of.row_loads] + [statement(m, "cpu") for m in of.rows]
@@ -64,6 +70,9 @@ def render(schedule: Attention) -> Rendering:
         "width": width,
         "at_once": at_once,
         "tile": schedule.tile,
+        "direct": direct,
+        "own_panels": own_panels,
+        "lines_in_order": of.k.element == 1 and width % 16 == 0,
         "panels": panels,
         "out_panels": out_panels,
         "q": _operand(of.q),
