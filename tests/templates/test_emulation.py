@@ -362,6 +362,7 @@ FAULTS: dict[str, tuple[str, int, str, str, str]] = {
     "an operand that is not turned": ("bfloat16, with columns of both for rows", 0, "wgmma_wide_bfloat16<1, 1>", "wgmma_wide_bfloat16<1, 0>", "wrong|shared memory"),
     "boxes of columns at another distance": (
         "bfloat16, with columns of both for rows", 0, "(512ull << 16) | (64ull << 32)", "(64ull << 16) | (512ull << 32)", "wrong|shared memory"),
+    "no fence between threads and TMA": ("long sums of few", 0, "fence_shared();\n        __syncwarp();", "__syncwarp();", "no fence.proxy.async since"),
     "no wait for cp.async": ("a linear layer", 2, "cp.async.wait_group %0;", "", "on its way"),
 }  # fmt: skip
 
@@ -387,7 +388,7 @@ def test_a_fault_shows(device: Device, fault: str) -> None:
     case, number, text, other, found = FAULTS[fault]
     (forward, init, inputs, arguments), plan, points = CASES[case]
     loaded = made(source(forward, inputs, init, arguments))
-    of = candidate(loaded, plan, points[number])
+    of = candidate(loaded, plan, points[number], _MULTIPROCESSORS.get(case))
     assert text in of.source
     try:
         exact, value = outputs(device, loaded, replace(of, source=of.source.replace(text, other)))

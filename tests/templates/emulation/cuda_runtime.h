@@ -434,7 +434,7 @@ static inline void setp_eq_s32(uint32_t& to, int a, int b) { to = a == b; }
 template <typename T> void selp_u32(T& to, uint32_t a, uint32_t b, uint32_t which) { to = which ? a : b; }
 static inline void prefetch_global_L2(const void*) {}
 static inline void fence_mbarrier_init_release_cluster() {}
-static inline void fence_proxy_async_shared_cta() {}
+void fence_proxy_async_shared_cta();
 static inline void griddepcontrol_launch_dependents() {}
 static inline void setmaxnreg_inc_sync_aligned_u32(int) {}
 static inline void setmaxnreg_dec_sync_aligned_u32(int) {}

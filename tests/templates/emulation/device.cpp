@@ -4,6 +4,8 @@
 // other, threads in rising and falling order by turns. Errors that a GPU shows as wrong values now and then come out each time:
 //
 //     memory        shared memory begins as NaN; accesses beyond its end, and beyond tensors (emulated.py), meet a guard page
+//     proxies       pages that TMA has filled are protected: the thread that touches one first owes a fence.proxy.async until TMA fills
+//                   it again. The device itself uses another view of that memory
 //     copies        (cp.async, TMA) poison their place when they are issued, and arrive as late as they may: cp.async at the wait,
 //                   TMA, the newest first, when no thread can go on
 //     products      (wgmma) poison their accumulators when they are issued, and read their operands, registers too, at the wait
@@ -27,6 +29,7 @@
 #include <memory>
 #include <string>
 #include <sys/mman.h>
+#include <tuple>
 #include <ucontext.h>
 #include <unistd.h>
 #include <utility>
@@ -62,7 +65,7 @@ struct Thread {
     uint32_t waits_at;
     bool (*ready)(void*);
     void* condition;
-    unsigned cluster_phase;
+    unsigned cluster_phase, fences;
     std::vector<Copy> open;
     std::deque<std::vector<Copy>> groups;
 };
@@ -96,6 +99,7 @@ struct Block {
     uint3 index;
     int rank, alive;
     unsigned char* memory;
+    unsigned char* behind;  // the same memory as the device sees it
     int dynamic_begin, static_end;
     std::vector<std::pair<const void*, int>> declared;
     NamedBarrier barriers[16];
@@ -103,6 +107,11 @@ struct Block {
     std::vector<Pipe> pipes;
     std::vector<int> alive_in_warp;
     int votes = 0, vote = 0;
+    struct Page {
+        bool filled = false;  // by TMA, and not touched since
+        const Thread* touched_by = nullptr;
+        unsigned fences = 0;  // of that thread before
+    } pages[WINDOW / PAGE];
 };
 
 struct PendingBox {
@@ -123,7 +132,8 @@ struct Grid {
 };
 
 struct Resources {  // of a level: kernels that are launched early are run within one another
-    unsigned char* windows = nullptr;
+    unsigned char* windows = nullptr;  // as threads see them
+    unsigned char* behind = nullptr;  // as the device does
     unsigned char* stacks = nullptr;
     size_t blocks = 0, threads = 0;
     std::vector<Thread> fibers;
@@ -185,11 +195,23 @@ unsigned char* mapped(const size_t bytes) {
     return static_cast<unsigned char*>(at);
 }
 
+// Two views of the same memory.
+std::pair<unsigned char*, unsigned char*> mapped_twice(const size_t bytes) {
+    const int file = memfd_create("shared memory", 0);
+    void* views[2] = {MAP_FAILED, MAP_FAILED};
+    if (file >= 0 && !ftruncate(file, static_cast<off_t>(bytes))) {
+        for (auto& view : views) view = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    }
+    if (file >= 0) close(file);
+    if (views[0] == MAP_FAILED || views[1] == MAP_FAILED) emulation::fail("no memory for %zu bytes", bytes);
+    return {static_cast<unsigned char*>(views[0]), static_cast<unsigned char*>(views[1])};
+}
+
 Resources& resources(const size_t blocks, const size_t threads) {
     while (levels.size() <= level) levels.emplace_back();
     Resources& own = levels[level];
     if (own.blocks < blocks) {
-        own.windows = mapped(blocks * (WINDOW + PAGE));
+        std::tie(own.windows, own.behind) = mapped_twice(blocks * (WINDOW + PAGE));
         for (size_t i = 0; i < blocks; ++i) mprotect(own.windows + i * (WINDOW + PAGE) + WINDOW, PAGE, PROT_NONE);
         own.blocks = blocks;
     }
@@ -229,18 +251,19 @@ void run_beside(Grid& grid, const std::vector<uint3>& indices) {
     for (size_t b = 0; b < indices.size(); ++b) {
         auto block = std::make_unique<Block>();
         block->grid = &grid, block->index = indices[b], block->rank = static_cast<int>(b), block->alive = static_cast<int>(threads);
-        block->memory = own.windows + b * (WINDOW + PAGE);
+        block->memory = own.windows + b * (WINDOW + PAGE), block->behind = own.behind + b * (WINDOW + PAGE);
+        mprotect(block->memory, WINDOW, PROT_READ | PROT_WRITE);
         block->static_end = 0, block->dynamic_begin = WINDOW - static_cast<int>(grid.launch.shared_bytes);
         const size_t warps = (threads + WARP - 1) / WARP;
         block->warps.resize(warps), block->warpgroups.resize((warps + 3) / 4), block->pipes.resize((warps + 3) / 4);
         for (auto& meeting : block->warps) meeting.operands.resize(WARP);
         for (auto& meeting : block->warpgroups) meeting.operands.resize(WARPGROUP);
         for (size_t w = 0; w < warps; ++w) block->alive_in_warp.push_back(static_cast<int>(std::min<size_t>(WARP, threads - w * WARP)));
-        std::memset(block->memory, 0xff, WINDOW);
+        std::memset(block->behind, 0xff, WINDOW);
         for (size_t t = 0; t < threads; ++t) {
             Thread& fiber = own.fibers[b * threads + t];
             fiber.block = block.get(), fiber.index = static_cast<int>(t);
-            fiber.begun = fiber.done = fiber.polls = false, fiber.ready = nullptr;
+            fiber.begun = fiber.done = fiber.polls = false, fiber.ready = nullptr, fiber.fences = 0;
             fiber.open.clear(), fiber.groups.clear();
         }
         grid.blocks.push_back(std::move(block));
@@ -327,11 +350,14 @@ void name_instruction(const void* context, char* to, size_t size) {
 #endif
 }
 
+bool touched(const void* address);
+
 void on_signal(int signal, siginfo_t* info, void* context) {
     if (!running) {
         std::signal(signal, SIG_DFL);
         return;
     }
+    if (signal == SIGSEGV && current && touched(info->si_addr)) return;
     const char* const what = signal == SIGALRM ? "no end is in sight" : signal == SIGSEGV || signal == SIGBUS ? "an access out of bounds" :
         "an access that is not aligned, or an index out of bounds";
     char place[160], instruction[512] = "";
@@ -369,7 +395,21 @@ unsigned char* shared_memory(Block& own, const uint32_t address, const int bytes
     Block& block = rank < 0 ? own : *own.grid->blocks[rank];
     if (at + bytes > WINDOW || (at >= block.static_end && at < block.dynamic_begin)) emulation::fail("shared memory ends before 0x%x", at);
     if (!block.alive) emulation::fail("the block with the rank %d has ended, and its shared memory with it", block.rank);
-    return block.memory + at;
+    return block.behind + at;
+}
+
+// Lets a thread touch a page that TMA has filled. Whether that is what happened at this address.
+bool touched(const void* address) {
+    const auto* const place = static_cast<const unsigned char*>(address);
+    for (auto& block : current->block->grid->blocks) {
+        if (place < block->memory || place >= block->memory + WINDOW) continue;
+        const size_t number = static_cast<size_t>(place - block->memory) / PAGE;
+        Block::Page& page = block->pages[number];
+        if (!page.filled) return false;
+        page = {false, current, current->fences};
+        return !mprotect(block->memory + number * PAGE, PAGE, PROT_READ | PROT_WRITE);
+    }
+    return false;
 }
 
 uint32_t at_rank(const uint32_t address, const int rank) { return (address & ((1u << RANK_SHIFT) - 1)) | static_cast<uint32_t>(rank + 1) << RANK_SHIFT; }
@@ -508,11 +548,18 @@ void deliver(Grid& grid) {
     for (int rank = 0; rank < static_cast<int>(grid.blocks.size()); ++rank) {
         if (!(blocks >> rank & 1)) continue;
         Block& block = *grid.blocks[rank];
+        size_t filled[WINDOW / PAGE] = {};
         const int bytes = for_box(pending.box, pending.map, [&](const uint32_t to, const unsigned char* from, const int valid) {
             unsigned char* const place = shared_memory(block, to, 16);
+            filled[(place - block.behind) / PAGE] += 16;
             std::memset(place, 0, 16);
             if (from) std::memcpy(place, from, valid);
         });
+        for (size_t i = 0; i < WINDOW / PAGE; ++i) {
+            if (filled[i] < PAGE || block.pages[i].filled) continue;
+            block.pages[i].filled = true;
+            mprotect(block.memory + i * PAGE, PAGE, PROT_NONE);
+        }
         Mbarrier& barrier = mbarrier(block, pending.box.barrier);
         barrier.bytes -= bytes;
         settle(barrier);
@@ -923,10 +970,19 @@ void copy_box(const Box& box) {
     if (box.to % 128) fail("TMA: address 0x%x is not aligned", box.to);
     for (int rank = 0; rank < static_cast<int>(own.blocks.size()); ++rank) {
         if (!(blocks >> rank & 1)) continue;
-        for_box(box, *box.map, [&](const uint32_t to, const unsigned char*, int) { std::memset(shared_memory(*own.blocks[rank], to, 16), 0xff, 16); });
+        Block& block = *own.blocks[rank];
+        for_box(box, *box.map, [&](const uint32_t to, const unsigned char*, int) {
+            unsigned char* const place = shared_memory(block, to, 16);
+            Block::Page& page = block.pages[(place - block.behind) / PAGE];
+            if (page.touched_by && page.touched_by->fences == page.fences) fail("TMA fills 0x%x again, and a thread that touched it has made no fence.proxy.async since", to);
+            page.touched_by = nullptr;
+            std::memset(place, 0xff, 16);
+        });
     }
     own.boxes.push_back({box, *box.map, current->block});
 }
+
+void fence_proxy_async_shared_cta() { ++current->fences; }
 
 void mbarrier_init_shared_cta_b64(const uint32_t barrier, const int arrivals) {
     Mbarrier made = {Mbarrier::MAGIC, 0, static_cast<uint64_t>(arrivals), static_cast<uint64_t>(arrivals), 0};
