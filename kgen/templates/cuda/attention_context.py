@@ -49,7 +49,7 @@ def columns_at_once(of: Attention) -> int:
 
 
 def loaded_in_vectors(of: Attention) -> list[Load]:
-    """What maps of scores read at neighbouring columns."""
+    """The loads of maps of scores at neighbouring columns."""
     vec = columns_at_once(of)
     return [x for x in of.loads if vec > 1 and x.tensor and x.level != ROW and x.access.mode(vec) == "vector"]
 

@@ -1,4 +1,4 @@
-"""Attention of wide heads in CUDA: a block has all scores of its rows, so that results of any width follow (TMA and wgmma of sm_90).
+"""Attention of wide heads in CUDA: a block has all scores of its rows, and then makes results of any width (TMA, wgmma).
 
 A block has 64 rows of queries and up to 512 keys: scores stay in registers, then probabilities in shared memory. The blocks of a
 cluster share what TMA loads of keys and values. Float32 operands are split into float16 terms, keys and values by a kernel in front.
