@@ -198,8 +198,7 @@ def row_of(case: Case, found: list[Way]) -> dict[str, Cell]:
     best = min(models, key=times.__getitem__)
     backend = min(library, key=times.__getitem__)
     wrong = errors(case, inputs, {name: calls[name] for name in ("default", backend, best)})
-    for name in models:
-        print(f"  {case.title} {case.dtype}: {name} {times[name]:.4f} ms", flush=True)
+    print(f"{case.title} {case.dtype}:", ", ".join(f"{name} {ms:.4f} ms" for name, ms in times.items()), flush=True)
     return {
         "heads x length": case.title,
         "dtype": case.dtype,
