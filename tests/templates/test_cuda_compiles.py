@@ -113,6 +113,7 @@ UNSEEN = {
     "long_rows_of_two": ("return torch.softmax(x + x.flip(0), 1)", "", "torch.empty(16, 100000)", "eval"),
     "triangle": ("return torch.triu(x @ x)", "", "torch.empty(999, 999)", "eval"),
     "attention": ("return F.scaled_dot_product_attention(x, x, x, self.m)", "self.m = nn.Parameter(torch.randn(300, 300))", "torch.randn(2, 4, 300, 64)", "eval"),
+    "wide_attention": ("return F.scaled_dot_product_attention(x, x, x, is_causal=True)", "", "torch.randn(2, 4, 512, 320)", "eval"),
     "long_sums_of_few": ("return x.t() @ x", "", "torch.empty(100000, 70)", "eval"),
     "long_sums_of_few_inputs": ("return x @ x[:200].exp().t()", "", "torch.empty(256, 100000)", "eval"),
     "group_norm": ("return self.norm(x)", "self.norm = nn.GroupNorm(4, 64)", "torch.empty(4, 64, 128, 128)", "eval"),
