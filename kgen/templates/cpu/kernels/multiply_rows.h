@@ -6,6 +6,9 @@ __attribute__((always_inline)) inline void multiply_rows(const float* x, const f
         const int end = begin + 256 < k ? begin + 256 : k;
         half_row found[R][2] = {};
         for (int at = begin; at < end; ++at) {
+            // The panel may come from the second cache, and the hardware foresees too little of it.
+            __builtin_prefetch(panel + (at + 24) * W);
+            __builtin_prefetch(panel + (at + 24) * W + W / 2);
             const half_row left = *reinterpret_cast<const half_row*>(panel + at * W);
             const half_row right = *reinterpret_cast<const half_row*>(panel + at * W + W / 2);
             #pragma GCC unroll 16

@@ -7,8 +7,12 @@ __attribute__((always_inline)) inline void multiply_strided(const float* x, cons
         const int end = begin + 256 < k ? begin + 256 : k;
         half_row found[R][2] = {};
         for (int at = begin; at < end; ++at) {
-            const half_row left = *reinterpret_cast<const half_row*>(panel + at * static_cast<long long>(panel_step));
-            const half_row right = *reinterpret_cast<const half_row*>(panel + at * static_cast<long long>(panel_step) + W / 2);
+            const float* const line = panel + at * static_cast<long long>(panel_step);
+            // The panel may come from the second cache, and the hardware foresees too little of it.
+            __builtin_prefetch(line + 12 * static_cast<long long>(panel_step));
+            __builtin_prefetch(line + 12 * static_cast<long long>(panel_step) + W / 2);
+            const half_row left = *reinterpret_cast<const half_row*>(line);
+            const half_row right = *reinterpret_cast<const half_row*>(line + W / 2);
             #pragma GCC unroll 16
             for (int i = 0; i < R; ++i) {
                 found[i][0] += x[i * x_step + at] * left;
