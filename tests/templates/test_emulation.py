@@ -363,6 +363,8 @@ FAULTS: dict[str, tuple[str, int, str, str, str]] = {
     "boxes of columns at another distance": (
         "bfloat16, with columns of both for rows", 0, "(512ull << 16) | (64ull << 32)", "(64ull << 16) | (512ull << 32)", "wrong|shared memory"),
     "no fence between threads and TMA": ("long sums of few", 0, "fence_shared();\n        __syncwarp();", "__syncwarp();", "no fence.proxy.async since"),
+    "more registers than a block has": (
+        "causal attention of wide heads", 0, "setmaxnreg.inc.sync.aligned.u32 216;", "setmaxnreg.inc.sync.aligned.u32 224;", "deadlock: .*setmaxnreg"),
     "no wait for cp.async": ("a linear layer", 2, "cp.async.wait_group %0;", "", "on its way"),
 }  # fmt: skip
 

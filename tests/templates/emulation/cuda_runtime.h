@@ -436,7 +436,7 @@ static inline void prefetch_global_L2(const void*) {}
 static inline void fence_mbarrier_init_release_cluster() {}
 void fence_proxy_async_shared_cta();
 static inline void griddepcontrol_launch_dependents() {}
-static inline void setmaxnreg_inc_sync_aligned_u32(int) {}
-static inline void setmaxnreg_dec_sync_aligned_u32(int) {}
+void setmaxnreg_inc_sync_aligned_u32(int count);
+void setmaxnreg_dec_sync_aligned_u32(int count);
 
 }  // namespace ptx

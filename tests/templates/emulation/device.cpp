@@ -10,6 +10,7 @@
 //                   TMA, the newest first, when no thread can go on
 //     products      (wgmma) poison their accumulators when they are issued, and read their operands, registers too, at the wait
 //     launches      a kernel that is launched early begins before the one in front of it, which runs at griddepcontrol.wait
+//     registers     (setmaxnreg) a block has no more of them than at its launch
 //     barriers      too many arrivals, barriers that nobody made, and a deadlock end the launch with a message
 //
 // The tensor core adds the products of 16 of k and the sum at hand in fixed point, and truncates.
@@ -43,6 +44,7 @@ namespace {
 constexpr int MULTIPROCESSORS = 5;  // few, so that persistent blocks take several tiles; not even, so that clusters do not fit exactly
 constexpr int WARP = 32, WARPGROUP = 128;
 constexpr int WINDOW = 1 << 18;  // bytes of a block's shared memory: static from 0, dynamic up to the end
+constexpr int REGISTERS = 65536;  // of a multiprocessor
 constexpr int MOST_DYNAMIC = 232448, UNASKED_DYNAMIC = 49152;  // bytes
 constexpr int RANK_SHIFT = 24;  // an address in a cluster: the block's rank + 1 above the address within it
 constexpr int GUARDED = 25;  // bits behind the leading one of the largest addend; chosen by the errors that an H200 was measured to make
@@ -107,6 +109,7 @@ struct Block {
     std::vector<Pipe> pipes;
     std::vector<int> alive_in_warp;
     int votes = 0, vote = 0;
+    int registers = 0, free_registers = 0;  // of a thread at launch; given back and not taken (setmaxnreg)
     struct Page {
         bool filled = false;  // by TMA, and not touched since
         const Thread* touched_by = nullptr;
@@ -254,6 +257,7 @@ void run_beside(Grid& grid, const std::vector<uint3>& indices) {
         block->memory = own.windows + b * (WINDOW + PAGE), block->behind = own.behind + b * (WINDOW + PAGE);
         mprotect(block->memory, WINDOW, PROT_READ | PROT_WRITE);
         block->static_end = 0, block->dynamic_begin = WINDOW - static_cast<int>(grid.launch.shared_bytes);
+        block->registers = static_cast<int>(REGISTERS / threads) / 8 * 8;  // as many as a block alone may have
         const size_t warps = (threads + WARP - 1) / WARP;
         block->warps.resize(warps), block->warpgroups.resize((warps + 3) / 4), block->pipes.resize((warps + 3) / 4);
         for (auto& meeting : block->warps) meeting.operands.resize(WARP);
@@ -983,6 +987,15 @@ void copy_box(const Box& box) {
 }
 
 void fence_proxy_async_shared_cta() { ++current->fences; }
+
+void setmaxnreg_dec_sync_aligned_u32(const int count) { current->block->free_registers += current->block->registers - count; }
+
+void setmaxnreg_inc_sync_aligned_u32(const int count) {
+    Block& block = *current->block;
+    const int more = count - block.registers;
+    wait_until("setmaxnreg", 0, [&] { return block.free_registers >= more; });
+    block.free_registers -= more;
+}
 
 void mbarrier_init_shared_cta_b64(const uint32_t barrier, const int arrivals) {
     Mbarrier made = {Mbarrier::MAGIC, 0, static_cast<uint64_t>(arrivals), static_cast<uint64_t>(arrivals), 0};
