@@ -115,7 +115,7 @@ def space(task: Task) -> Space[Attention]:
         Axis("keys", (64, 128, 96, 80, 48)),
         Axis("stages", (2, 3)),
         Axis("products", products),
-        Axis("blocks", ("resident", "each")),
+        Axis("blocks", ("each", "resident")),
         Axis("loads", ("ahead", "late") if loaded_in_vectors(of) else ("late",)),
     )
     constraints = (

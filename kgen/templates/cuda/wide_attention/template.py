@@ -138,6 +138,6 @@ def render(schedule: Wide) -> Rendering:
 
 TEMPLATE = Template(
     name="wide_attention", device_type="cuda", file="cuda/wide_attention/wide_attention.cu.j2", takes=takes, schedule=Wide,
-    space=space, render=render, lacks=lacks, arithmetic=arithmetic, of_structure=True,
+    space=space, render=render, lacks=lacks, arithmetic=arithmetic,
     share=0.9, biased=True,  # tensor cores truncate where they add
 )  # fmt: skip
