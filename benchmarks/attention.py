@@ -2,7 +2,7 @@
 
     python benchmarks/attention.py [--dtype bfloat16] [--only TEXT] [--combinations 12] [--build-only]
 
-Each case is one call of scaled_dot_product_attention. kgen's subjects are combinations of ``tiled_attention`` with the most keys
+Each case is one call of scaled_dot_product_attention. kgen's subjects are combinations of its kernel with the most keys
 in a tile, for all others of its parameters in turn. Subjects of one case are timed interleaved, by device events with a cold cache
 and queued work that hides launches. The error is that of the first matrices to float64.
 """
@@ -99,6 +99,7 @@ class Case:
 
 
 FLOAT32 = tuple(Case(width, length, hides, "float32") for width in (64, 128) for length in (512, 2048, 8192) for hides in ("", "causal", "mask"))
+FLOAT32 += (Case(256, 512, "", "float32"), Case(1024, 512, "", "float32"))
 HALF = tuple(
     Case(width, length, hides, dtype)
     for dtype in ("bfloat16",)
@@ -139,12 +140,12 @@ def ways(case: Case, hardware: Hardware, most: int) -> list[Way]:
         file.write_text(case.text)
         problem = read_problem(str(file), mode="eval", dtype=case.dtype)
     of = Design(problem, capture(load(problem)), hardware, Accuracy.PYTORCH)
-    number = next(n for n, option in enumerate(of.options) if option.name.startswith("tiled_attention["))
+    number = next(n for n, option in enumerate(of.options) if option.name.startswith(("tiled_attention[", "wide_attention[")))
     kernel = of.options[number].kernels[0]
-    order = sorted(range(len(kernel)), key=lambda at: (-kernel[at]["keys"], kernel[at]["stages"]))
+    order = sorted(range(len(kernel)), key=lambda at: (-int(kernel[at].get("keys", 0)), kernel[at]["stages"]))
     rounds: dict[object, list[int]] = {}
     for at in order:
-        rounds.setdefault(tuple(kernel[at][name] for name in ("warpgroups", "blocks", "loads")), []).append(at)
+        rounds.setdefault(tuple(kernel[at].get(name) for name in ("warpgroups", "blocks", "loads", "cluster")), []).append(at)
     chosen = [found[turn] for turn in range(len(kernel)) for found in rounds.values() if turn < len(found)][:most]
     return [Way(case, kernel[at], of.candidate(Point(number, (at,))).source) for at in chosen]
 
