@@ -203,7 +203,7 @@ def function(f: Function, device_type: str, dtype: str = "float32") -> str:
 
 
 def describe(of: Pass, stores: tuple[str, ...]) -> str:
-    """What a pass does, as the begin of a sentence; names keep their capitals."""
+    """The begin of a sentence that says what a pass does; names keep their capitals."""
     parts = []
     if of.loads:
         parts.append("load " + ", ".join(x.name for x in of.loads))
