@@ -1,6 +1,7 @@
 """Networks: the tasks of a design, and which of its options are worth tuning.
 
-    design's likely options -> their steps with a task each (kgen.tuning.tasks) -> times -> options that leave kernels to the library
+    design's likely options -> their steps with a task each (kgen.tuning.tasks) -> times
+        -> options of the fastest steps of several, and options that leave kernels to the library
 """
 
 from __future__ import annotations
