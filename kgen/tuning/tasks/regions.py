@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import inf
 
-from kgen.compiler.fusion.fusion import FusionPlan, Kernel, Library, Step, kernel_name, made_on_the_way
+from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library, Step, kernel_name
+from kgen.compiler.fusion.values import made_on_the_way
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.operators.facts import is_unnamed, is_view, label
 from kgen.compiler.operators.op import Kind
