@@ -1,7 +1,6 @@
 """Networks: the tasks of a design, and which of its options are worth tuning.
 
-    design's likely options -> their steps with a task each (kgen.tuning.tasks) -> times
-        -> options of the fastest steps of several, and options that leave kernels to the library
+    likely options of a design -> their steps with a task each (kgen.tuning.tasks) -> times -> options of the fastest steps
 """
 
 from __future__ import annotations
