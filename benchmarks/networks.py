@@ -76,8 +76,11 @@ def _swept(network: str, options: argparse.Namespace) -> dict[str, Cell]:
     row = kernelbench.sweep(file, arguments, where.commit, ["--mode", "eval"])
     print(json.dumps(row), file=sys.stderr, flush=True)
     kept = ("verdict", "ms", "speedup", "low", "high", "eager ms", "compile ms", "error / PyTorch's", "right", "tried",
-            "failed as", "seconds", "exit", "commit", "reason", "plan")  # fmt: skip
-    return {"network": network, **{key: row[key] for key in kept}, "gpu": where.gpu.partition(",")[0]}
+            "failed as", "seconds", "exit", "commit", "reason")  # fmt: skip
+    steps = str(row["plan"] or "").split(" + ")
+    library = sum("(library)" in step for step in steps)
+    counts: dict[str, Cell] = {"kernels": len(steps) - library if row["plan"] else None, "library calls": library if row["plan"] else None}
+    return {"network": network, **{key: row[key] for key in kept}, **counts, "gpu": where.gpu.partition(",")[0]}
 
 
 def _write(name: str, rows: list[dict[str, Cell]]) -> None:

@@ -203,7 +203,7 @@ def function(f: Function, device_type: str, dtype: str = "float32") -> str:
 
 
 def describe(of: Pass, stores: tuple[str, ...]) -> str:
-    """One line that says what a pass does."""
+    """The begin of a sentence that says what a pass does; names keep their capitals."""
     parts = []
     if of.loads:
         parts.append("load " + ", ".join(x.name for x in of.loads))
@@ -214,7 +214,8 @@ def describe(of: Pass, stores: tuple[str, ...]) -> str:
     parts += [f"reduce to {', '.join(r.names)}" for r in of.reductions]
     if stores:
         parts.append("store " + ", ".join(stores))
-    return "; ".join(parts)
+    text = "; ".join(parts)
+    return text[:1].upper() + text[1:]
 
 
 def row_statements(plan: Passes, device_type: str) -> list[str]:

@@ -14,12 +14,13 @@ from kgen import __version__, plan_name, syntax
 from kgen.candidate import GRAPH, LAUNCHING, Candidate, Params
 from kgen.codegen.body import Body, Run
 from kgen.codegen.forward import Forward, targets
+from kgen.codegen.functions import Functions
 from kgen.codegen.linker import helpers
 from kgen.codegen.module_source import ModuleSource, module_source
 from kgen.codegen.registry import template_for
 from kgen.codegen.target import target
 from kgen.codegen.template import FOLDER, Rendering, Schedule, Task
-from kgen.compiler.fusion.steps import FusionPlan
+from kgen.compiler.fusion.steps import FusionPlan, Kernel
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import KINDS
@@ -123,16 +124,15 @@ class _File:
         self.model = module_source(problem.source, problem.path)
 
     def candidate(self) -> Candidate:
-        texts = []
+        functions = Functions()
         for way in self.ways:
             renderings: dict[str, Rendering] = {}
+            launchers: dict[Kernel, str] = {}
             for kernel, (task, params) in zip(way.plan.kernels, way.kernels, strict=True):
-                text, rendering = kernel_text(task, params)
-                texts.append(text)
-                self.kernels.append((task.kernel.name, rendering))
-                renderings[kernel.name] = rendering
-            self.bodies.append((way, self._body(way, renderings)))
-        source = self._source(texts)
+                launchers[kernel], renderings[kernel.name] = functions.add(task, params, *kernel_text(task, params))
+                self.kernels.append((launchers[kernel], renderings[kernel.name]))
+            self.bodies.append((way, self._body(way, renderings, launchers)))
+        source = self._source(functions.texts)
         params = self._params
         plan = Plan.of_modes([(w.mode, w.plan.data) for w in self.ways])
         return Candidate(
@@ -243,10 +243,9 @@ class _File:
         """The prefix of names of which each mode has one, where there are two modes."""
         return "" if len(self.ways) == 1 else f"{way.mode}_"
 
-    def _body(self, way: Way, renderings: Mapping[str, Rendering]) -> Body:
-        names = {kernel: task.kernel.name for kernel, (task, _) in zip(way.plan.kernels, way.kernels)}
+    def _body(self, way: Way, renderings: Mapping[str, Rendering], launchers: Mapping[Kernel, str]) -> Body:
         return Body(
-            way.plan, renderings, Forward(way.plan.graph, self.model), names.__getitem__,
+            way.plan, renderings, Forward(way.plan.graph, self.model), launchers.__getitem__,
             prefix=self._prefix(way), constants=self.constants, has_streams=KINDS[self.device_type].accelerator,
             counts_changes=any(w.plan.graph.folded for w in self.ways),
         )  # fmt: skip

@@ -36,6 +36,7 @@ from kgen.problems.problem import LoadedProblem, Problem
 from kgen.protocol import Accuracy
 from kgen.tuning.prediction import WORTH, Predictor, in_order
 from kgen.tuning.search.points import KernelSpace, Option, Point, distinct_kernels
+from kgen.tuning.tasks import regions
 from kgen.tuning.tasks.left import left_kernels, left_to_library
 
 _MOST_FRAMES = 20_000  # calls within each other; chains of operators in a graph are followed by recursion
@@ -95,6 +96,7 @@ class Design:
         self._shared_spaces: dict[object, KernelSpace] = {}
         self._spaces_of: dict[int, tuple[_Kernel, KernelSpace]] = {}  # by identity, beside the kernel that it is of
         self._known_kernels: dict[int, tuple[_Kernel, ...]] = {}
+        self._more = 0  # options that are put together from others
         self._known_spaces: dict[tuple[object, ...] | None, _Kernel] = {}
 
     @cached_property
@@ -148,9 +150,29 @@ class Design:
         name = _Choice(plans, ()).name
         if name not in self._numbers:
             choice = self._choice(plans)
+            self._more += 1
             self.choices, self.options = (*self.choices, choice), (*self.options, self._option(choice))
             del self._numbers
         return self._numbers[name]
+
+    def regions(self, number: int) -> list[int]:
+        """The numbers of the options whose plans have the graph of this one's. It has one mode, and fusion has made all of them."""
+        plans = [choice.plans for choice in self.choices]
+        return [n for n in range(self.fused) if len(plans[n]) == 1 and plans[n][0][1].graph is plans[number][0][1].graph]
+
+    def put_together(self, numbers: Sequence[int], cost: regions.Cost) -> int | None:
+        """The number of the option of the fastest steps of other ones of a graph, as :meth:`regions` has them.
+
+        It is added behind the others where it is new. ``None`` where it is one of them.
+        """
+        ((mode, _),) = self.choices[numbers[0]].plans
+        plan = regions.fastest([self.choices[n].plans[0][1] for n in numbers], cost)
+        return self.add(((mode, plan),)) if plan and plan.kernels else None
+
+    @property
+    def fused(self) -> int:
+        """How many of the options come from fusion; those behind them are put together from these."""
+        return len(self.choices) - self._more
 
     @cached_property
     def promising(self) -> bool:
@@ -255,7 +277,14 @@ class Design:
             return False
 
     def _find(self, plan: Plan) -> None:
-        """Add the option of a plan that leaves kernels of another one to the library."""
+        """Add the option of a plan that leaves kernels of another one to the library, or is put together from several."""
+        for number in range(self.fused):
+            choice, numbers = self.choices[number], self.regions(number)
+            if choice.data.rewrites == plan.rewrites and numbers[:1] == [number]:
+                found = regions.named([self.choices[n].plans[0][1] for n in numbers], plan.steps)
+                if found is not None and found.kernels:
+                    self.add(((choice.plans[0][0], found),))
+                    return
         for number, choice in enumerate(self.choices):
             left = left_kernels(choice.data.steps, plan.steps) if choice.data.rewrites == plan.rewrites else None
             if left and (found := self.leave_to_library(number, left)) is not None and self.choices[found].data == plan:

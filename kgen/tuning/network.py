@@ -1,16 +1,18 @@
 """Networks: the tasks of a design, and which of its options are worth tuning.
 
-    design's likely options -> their steps with a task each (kgen.tuning.tasks) -> times -> options that leave kernels to the library
+    likely options of a design -> their steps with a task each (kgen.tuning.tasks) -> times -> options of the fastest steps
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from kgen.codegen.registry import templates
 from kgen.compiler.fusion.reasons import why_library
-from kgen.compiler.fusion.steps import Kernel
+from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library, Step
 from kgen.compiler.operators.facts import label
 from kgen.kernel_task import THE_LIBRARY
 from kgen.protocol import Environment
@@ -40,7 +42,7 @@ def catalogue(design: Design, environment: Environment) -> Catalogue:
     assert best is not None, "a design whose tasks are asked for has a plan with kernels"
     least = design.options[best].predicted_ms
     likely = [n for n in _own(design) if design.options[n].predicted_ms <= _LIKELY * least]
-    likely = list(dict.fromkeys((*_first_of_rewrites(design, likely), *likely)))[:_MOST_OPTIONS]
+    likely = _unlike_each_other(design, [*dict.fromkeys((best, *_first_of_rewrites(design, likely)))], likely)
     own = frozenset(name for choice in design.choices for _, plan in choice.plans for kernel in plan.kernels for name in kernel.nodes)
     return Catalogue({n: tuple(_parts(design, n, maker, own)) for n in dict.fromkeys((best, *likely, design.control.option))}, best)
 
@@ -51,6 +53,20 @@ def _first_of_rewrites(design: Design, options: Sequence[int]) -> list[int]:
     for number in options:
         first.setdefault(tuple(plan.rewrites for _, plan in design.choices[number].plans), number)
     return list(first.values())
+
+
+def _unlike_each_other(design: Design, first: Sequence[int], likely: Sequence[int]) -> list[int]:
+    """The first options, and those that have most steps which the ones before lack: regions are put together from all of them."""
+    steps = {n: Counter((step.schedule, step.operators) for step in design.choices[n].data.steps) for n in (*first, *likely)}
+    chosen = list(first[:_MOST_OPTIONS])
+    while len(chosen) < _MOST_OPTIONS:
+        known = {step for n in chosen for step in steps[n]}
+        news = {n: sum(count for step, count in steps[n].items() if step not in known) for n in likely if n not in chosen}
+        most = max(news, key=lambda n: news[n], default=None)
+        if most is None or not news[most]:
+            break
+        chosen.append(most)
+    return chosen
 
 
 def _best(design: Design) -> int | None:
@@ -82,13 +98,60 @@ def _parts(design: Design, number: int, maker: TaskMaker, own: frozenset[str]) -
                 yield Part(task, label(node), label(node), None, "", predicted.ms, limit, why)
 
 
+def with_regions(design: Design, of: Catalogue, results: Results, environment: Environment) -> Catalogue:
+    """The catalogue with further options, which the design gets: the fastest steps of all options of a graph, by measurement.
+
+    A second one of a graph leaves kernels out that err more than the library.
+    """
+    maker, options = TaskMaker(design.hardware, design.accuracy, environment), dict(of.options)
+    groups = dict.fromkeys(tuple(design.regions(n)) for n in of.options if len(design.choices[n].plans) == 1)
+    for numbers in filter(None, groups):
+        plans = [design.choices[n].plans[0][1] for n in numbers]
+        own = frozenset(name for plan in plans for kernel in plan.kernels for name in kernel.nodes)
+        for most in (inf, _ERRS_MORE):
+            made = design.put_together(numbers, _Costs(design, plans, maker, results, most))
+            if made is not None and made not in options:
+                options[made] = tuple(_parts(design, made, maker, own))
+    return replace(of, options=options)
+
+
+class _Costs:
+    """The milliseconds of the steps of plans of one graph: measured, or predicted for a call of the library.
+
+    They are infinite for kernels that were not measured, or err over ``most`` times as much as the library.
+    """
+
+    def __init__(self, design: Design, plans: Sequence[FusionPlan], maker: TaskMaker, results: Results, most: float) -> None:
+        self._plans, self._maker, self._results, self._most = plans, maker, results, most
+        self._predicted = [design.predictor.prediction(plan).steps for plan in plans]
+        self._known: dict[Step, tuple[float, float]] = {}  # by step: layers have steps of their own, and plans share most
+
+    def __call__(self, plan: int, step: int, library: bool) -> float:
+        found = self._plans[plan].steps[step]
+        if found not in self._known:
+            self._known[found] = self._times(self._plans[plan], found, self._predicted[plan][step].ms)
+        return self._known[found][library]
+
+    def _times(self, plan: FusionPlan, step: Step, predicted: float) -> tuple[float, float]:
+        """The times of the step as it is, and as calls of the library."""
+        task = self._maker.task(plan, step)
+        found = self._results.get(task.id, {}) if task else {}
+        library = found.get(THE_LIBRARY)
+        ms = library.ms if library and library.ms is not None else inf
+        if isinstance(step, Library):
+            return (ms if ms < inf else predicted if task else 0.0), inf
+        right = [r for variant, r in found.items() if variant.schedule and r.ms is not None]
+        coarse = library and library.error and min((r.error or 0.0 for r in right), default=0.0) > self._most * library.error
+        return (inf if coarse else min((r.ms for r in right), default=inf)), ms
+
+
 def with_library(design: Design, of: Catalogue, results: Results) -> Catalogue:
     """The catalogue with further options, which the design gets: they leave kernels to the library.
 
     These are the kernels that are slower than the library by measurement; and beside them those that err more.
     """
     options = dict(of.options)
-    for number, parts in of.options.items():
+    for number, parts in [(n, parts) for n, parts in of.options.items() if n < design.fused]:
         kernels = [part for part in parts if part.space is not None]
         slower = {n: _SLOWER for n, part in enumerate(kernels) if _ratio(part, results, _ms) > _LIBRARY_WINS}
         coarser = {n: _COARSER for n, part in enumerate(kernels) if _ratio(part, results, _error) > _ERRS_MORE}

@@ -187,11 +187,17 @@ class Predictor:
         nodes = (plan.graph.node(step.node) for step in plan.steps if isinstance(step, Library))
         return any(self._in_tf32(node) and self._products(plan.graph, node) > 1 for node in nodes)
 
-    def main(self, plan: FusionPlan) -> frozenset[str]:
-        """The labels of the steps that take more than :data:`MAIN_PART` of the plan's time, launches aside."""
+    def main(self, plan: FusionPlan) -> frozenset[tuple[str, int]]:
+        """The steps that take more than :data:`MAIN_PART` of the plan's time, launches aside: by label, with their number's bits.
+
+        Equal steps count together: each layer of a network takes a small part alone.
+        """
         steps = self.prediction(plan).steps
         least = MAIN_PART * sum(step.ms for step in steps)
-        return frozenset(step.label(plan.graph) for step in steps if step.ms - self.kind.launch_ms > least)
+        alike: dict[str, list[float]] = {}
+        for step in steps:
+            alike.setdefault(step.label(plan.graph), []).append(step.ms - self.kind.launch_ms)
+        return frozenset((label, len(ms).bit_length()) for label, ms in alike.items() if sum(ms) > least)
 
     def limit_ms(self, graph: OpGraph) -> float:
         """The least time that the device allows: its bytes once, or its operations, whichever takes longer.

@@ -42,7 +42,7 @@ from kgen.tuning import attempts, launching, precision, time_budget
 from kgen.tuning.capturing import capture_apart
 from kgen.tuning.design import Design
 from kgen.tuning.equal_sweeps import one_at_a_time
-from kgen.tuning.network import catalogue, is_network, with_library
+from kgen.tuning.network import catalogue, is_network, with_library, with_regions
 from kgen.tuning.opening import OpenDevices, SweepRequest, open_devices
 from kgen.tuning.pipeline import Outcome, Pipeline, original
 from kgen.tuning.search import STRATEGIES, TASKS, Point, Search, chosen
@@ -440,7 +440,8 @@ class _Sweep:
                     making.result().close()
         self.on_event(events.Step("trying candidates of the best kernels"))
         self.results = {key: work.found for key, work in tuner.works.items()}
-        self.catalogue = with_library(self.design, tuner.catalogue, self.results)
+        put_together = with_regions(self.design, tuner.catalogue, self.results, place.environment)
+        self.catalogue = with_library(self.design, put_together, self.results)
         return assembly.option_times(self.catalogue, self.results)
 
     def _tuner(self, builder: SourceBuilder, jobs: int, place: Place, start: bool = False) -> Tuner:

@@ -80,7 +80,8 @@ class TimeBudget:
         now = time.monotonic()
         if self.seconds is None:
             return now + TASK_SECONDS
-        until = min(now + TASK_PART * (self.judge_until - now), self.judge_until - files * self._candidate_seconds)
+        last = self.judge_until - self._usual(Phase.BUILD) - files * self._candidate_seconds  # they are built beside each other
+        until = min(now + TASK_PART * (self.judge_until - now), last)
         return until if until - now >= LEAST_TASK_SECONDS else None
 
     @property

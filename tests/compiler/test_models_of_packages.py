@@ -24,7 +24,7 @@ SIZES = {
 LEFT = {
     "llama_blocks": {"aten.linear.default"},  # queries, keys and values as one product, which may be the library's
     "bert": {"aten.arange.default", "aten.index.Tensor"},
-    "t5_encoder": {"aten.arange.default", "aten.index.Tensor", "aten.embedding.default"},
+    "t5_encoder": {"aten.arange.default", "aten.index.Tensor", "aten.embedding.default", "aten.to.device"},  # of its mask
     "vit": {"aten.conv2d.default"},
 }
 ATTENTION = "aten.scaled_dot_product_attention.default"

@@ -182,6 +182,13 @@ def test_small_steps_do_not_tell_plans_apart() -> None:
     assert len(several) > 1 and len({predictor.main(p) for p in several}) == 1
 
 
+def test_equal_small_steps_count_together() -> None:
+    """No layer takes a twentieth of the time, and plans whose layers are cut otherwise are told apart."""
+    found = captured("for _ in range(40):\n    x = torch.softmax(x, 1).sigmoid()\nreturn x")
+    predictor = h200()
+    assert len({predictor.main(p) for p in plans(found, TEMPLATES, predictor.order)}) > 1
+
+
 def test_ties_keep_their_order() -> None:
     assert in_order(["b", "a"], "control", {"a": 1.0, "b": 1.0, "control": 2.0}.__getitem__) == ["b", "a", "control"]
 

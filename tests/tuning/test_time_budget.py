@@ -184,11 +184,11 @@ def test_evaluator_leaves_out_only_what_is_compiled() -> None:
 
 
 def test_tasks_are_tuned_only_where_candidates_have_time_behind_them(clock: list[float]) -> None:
-    allotted = budget(100.0)  # candidates are cut at 80 s, and take 6 s
+    allotted = budget(100.0)  # candidates are cut at 80 s, take 9 s to build beside each other, and 6 s behind that
     clock.append(20.0)
     assert allotted.tasks_until(1) == pytest.approx(20.0 + 0.6 * 60.0)
-    assert allotted.tasks_until(7) == pytest.approx(80.0 - 7 * 6.0)
-    assert allotted.tasks_until(8) is None and budget(None).tasks_until(8) > 100.0
+    assert allotted.tasks_until(5) == pytest.approx(80.0 - 9.0 - 5 * 6.0)
+    assert allotted.tasks_until(7) is None and budget(None).tasks_until(7) > 100.0
 
 
 def test_candidate_that_would_be_cut_is_not_begun(clock: list[float]) -> None:

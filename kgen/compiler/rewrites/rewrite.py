@@ -35,7 +35,8 @@ class Rewrite:
     weights. ``again`` names a fold behind which this one is applied once more, and the level from which it is. At lower
     levels than its own, that is its only place. Options of one ``group`` share a pipeline. Plans show the name of a rewrite
     that is ``shown``. One that makes weights of products is ``float32_only``: half types would round these. ``layouts`` says
-    that it is for devices whose schedules run along channels that lie side by side. With ``attends``, half types need a schedule of
+    that it is for devices whose schedules run along channels that lie side by side. ``also`` names other options, each of which has a
+    further pipeline with this one in front of it. With ``attends``, half types need a schedule of
     attention in one kernel: they would round scores between several.
     """
 
@@ -49,6 +50,7 @@ class Rewrite:
     float32_only: bool = False
     layouts: bool = False
     attends: bool = False
+    also: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -64,8 +66,9 @@ def pipelines(rewrites: Sequence[Rewrite], *, half: bool, layouts: bool, attends
     always, options, last = ([of for of in usable if of.stage is stage] for stage in (Stage.ALWAYS, Stage.OPTION, Stage.LAST))
     for level in range(LEVELS + 1):
         yield (*always, *_folds(usable, level), *last)
-    for _, several in itertools.groupby(options, key=lambda of: of.group or of.name):
-        group = tuple(several)
+    groups = [tuple(several) for _, several in itertools.groupby(options, key=lambda of: of.group or of.name)]
+    pairs = [(of, other) for of in options for other in options if other.name in of.also]
+    for group in (*groups, *pairs):
         front = [of for of in group if of.place is not Place.BEHIND]
         behind = [of for of in group if of.place is not Place.IN_FRONT]
         yield (*front, *always, *_folds(usable, LEVELS), *behind, *last)

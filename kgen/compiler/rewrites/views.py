@@ -1,5 +1,6 @@
 """Rewrites of views: where values lie in memory is chosen such that kernels take them, and that nothing is copied.
 
+    addmm(b, x.view(-1, k), w).view(s, h, n)   linear(x, w.t(), b): maps behind the product read its rows as they are
     linear(x.transpose(0, 1))              linear(x).transpose(0, 1): the rows of x in their own order
     linear(x.permute(2, 0, 1, 3).reshape(s * b, -1))   the same of x.permute(0, 2, 1, 3), whose rows lie in order
     y.view(s, b * h, d).transpose(0, 1)    torch.as_strided(y, ...): a view in between would be a copy
@@ -12,12 +13,52 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kgen.compiler.graph.graph import Node, OpGraph, Operand, Tensor
-from kgen.compiler.graph.library_call import X, Many, torch_
+from kgen.compiler.graph.library_call import X, Many, Value, functional, torch_
 from kgen.compiler.graph.source import reshape_call
 from kgen.compiler.loops.indices import Size, quotient
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.compiler.operators.views import runs
+
+
+def product_of_viewed_rows(graph: OpGraph) -> OpGraph:
+    """Products of a matrix of rows that a view flattened, and others view back, as linear layers of the rows before these views.
+
+    ``Conv1D`` of the package transformers is such a product. Between views, no map would be in a product's epilogue.
+    """
+    for name in [n.name for n in graph.nodes if n.op in ("linear", "mm", "addmm", "matmul")]:
+        node = graph.node(name)
+        made = _of_viewed_rows(graph, node)
+        if made is None:
+            continue
+        users = graph.users(name)
+        graph = graph.with_nodes_for(name, made)
+        for user in users:
+            graph = graph.without(user.name, made[-1].name)
+    return graph.pruned()
+
+
+def _of_viewed_rows(graph: OpGraph, node: Node) -> list[Node] | None:
+    """The linear layer of the rows in front of the view, behind its transposed weight; ``None`` where users do not all view it back."""
+    x, weight, *bias = node.inputs
+    view = graph.producer(x)
+    if node.op not in ("linear", "mm", "addmm", "matmul") or view is None or view.op != "view" or node.name in graph.returns:
+        return None
+    of, flat, result = graph.type(view.inputs[0]), view.type, node.type
+    if len(flat.shape) != 2 or len(of.shape) < 3 or of.shape[-1] != flat.shape[-1] or len(graph.type(weight).shape) != 2:
+        return None
+    type_ = Tensor((*of.shape[:-1], result.shape[-1]), result.dtype, (*of.multiples[:-1], 0))
+    users = graph.users(node.name)
+    if not users or any(user.op != "view" or user.type != type_ or user.name in graph.returns for user in users):
+        return None
+    if any(graph.type(b).shape != result.shape[-1:] for b in bias):
+        return None
+    nodes = []
+    if node.op != "linear":
+        nodes.append(_permute(graph.fresh(f"{weight}_turned"), weight, graph.type(weight), (1, 0)))
+    inputs = (view.inputs[0], nodes[0].name if nodes else weight, *bias)
+    call = functional("linear", *map(Value, range(len(inputs))))
+    return [*nodes, replace(node, name=graph.fresh(f"{node.name}_rows"), op="linear", inputs=inputs, type=type_, call=call, attrs=())]
 
 
 def permute_behind(graph: OpGraph) -> OpGraph:

@@ -25,7 +25,7 @@ def left_to_library(plan: FusionPlan, kernels: AbstractSet[int]) -> FusionPlan |
     """The plan with these kernels, by number, as library calls. ``None`` where the library does not compute one of them."""
     graph, own = plan.graph, plan.kernels
     left = {own[number].name: [graph.node(name) for name in own[number].nodes] for number in kernels}
-    if any(not _in_library(node) for nodes in left.values() for node in nodes):
+    if any(not in_library(node) for nodes in left.values() for node in nodes):
         return None
     touched = {value for nodes in left.values() for node in nodes for value in (node.name, *node.values)}
     stored = {output for kernel in own if kernel.name not in left for output in kernel.outputs}
@@ -64,7 +64,7 @@ def left_kernels(steps: Sequence[PlanStep], wanted: Sequence[PlanStep]) -> froze
     return frozenset(found) if found and not rest else None
 
 
-def _in_library(node: Node) -> bool:
+def in_library(node: Node) -> bool:
     """Whether the library computes the node, with nothing that it changes."""
     return node.call is not None and not node.effect and (node.op not in OPS or OPS[node.op].kind is not Kind.MOMENTS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 from networks import NETWORK, RELATIVE, design
@@ -94,6 +95,39 @@ def test_plan_that_leaves_kernels_to_the_library_is_a_text_of_ours() -> None:
     fresh: Design = design()
     assert fresh.renders(made.plan_data, made.params, made.source)
     assert not fresh.renders(made.plan_data, made.params, made.source + "\n")
+
+
+def test_regions_of_plans_are_put_together_by_the_times_of_their_steps(found: Catalogue) -> None:
+    of = design()
+    numbers = of.regions(found.best)
+    plans = [of.choices[n].plans[0][1] for n in numbers]
+    at = plans[0].kernels[3]
+
+    def cost(plan: int, step: int, library: bool) -> float:
+        """The first plan's kernels take 1 ms each, but for one that the library computes in less; no other plan is tuned."""
+        if plan:
+            return float("inf")
+        return (0.5 if plans[0].steps[step] == at else 2.0) if library else 1.0
+
+    number = of.put_together(numbers, cost)
+    (_, plan), = of.choices[number].plans
+    assert len(plan.kernels) == len(plans[0].kernels) - 1
+    assert [k.nodes for k in plan.kernels] == [k.nodes for k in plans[0].kernels if k is not at]
+    made = of.candidate(Point(number, of.options[number].plainest))
+    assert "F.gelu(" in made.source and design().renders(made.plan_data, made.params, made.source)
+
+
+def test_plan_that_is_fastest_everywhere_is_put_together_from_no_others(found: Catalogue) -> None:
+    of = design()
+    assert of.put_together(of.regions(found.best), lambda plan, step, library: 2.0 if library or plan else 1.0) is None
+
+
+def test_equal_layers_of_a_file_are_one_function() -> None:
+    of, best = design(), catalogue(design(), environment()).best
+    made = of.candidate(Point(best, of.options[best].plainest))
+    names = re.findall(r'^extern "C" \w+ (linear_gelu\w*)\(', made.source, re.MULTILINE)
+    assert made.kernels == len(of.options[best].kernels) > 12
+    assert {name.removesuffix("_pack") for name in names} == {"linear_gelu", "linear_gelu_2"}  # the first one reads `x`
 
 
 def test_option_without_any_kernel_is_not_added(found: Catalogue) -> None:

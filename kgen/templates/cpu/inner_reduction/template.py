@@ -147,7 +147,7 @@ def _one_pass(of: Pass, args: list[Argument], program: Program, tile: int, parts
         numbered = bool(of.held or of.keeps or any(r.fills for r in reductions))
         body = [*common.column_ahead((*of.loads, *of.maps), program, numbered), *body]
     return {
-        "comment": describe(of, tuple(s.tensor for s in (*of.stores, *of.row_stores))).capitalize() + ".",
+        "comment": describe(of, tuple(s.tensor for s in (*of.stores, *of.row_stores))) + ".",
         "before": [line for r in reductions for line in r.before],
         "open": list(dict.fromkeys(line for r in reductions for line in r.open)),
         "clauses": "".join(r.clause for r in reductions),

@@ -232,7 +232,7 @@ class _Emitter:
         else:
             lines += self.row_level(of.row_stores, (), of.row_maps)
         stored = tuple(s.tensor for s in (*of.stores, *of.row_stores))
-        return {"comment": f"{describe(of, stored).capitalize()}.", "lines": lines}
+        return {"comment": f"{describe(of, stored)}.", "lines": lines}
 
     def _type(self, r: Reduce, part: int) -> str:
         return "int" if r.kind.startswith("arg") and part == 1 else "float"

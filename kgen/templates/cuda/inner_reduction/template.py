@@ -549,7 +549,7 @@ class _Emitter:
         row += [*(f"next_{name} = {start};" for name, _, start in results), *self._behind(first, reductions)]
         first_row = [self._first_wait, self._take_call("team")]
         return [
-            f"// {describe(first, ()).capitalize()}: one vector of this thread.",
+            f"// {describe(first, ())}: one vector of this thread.",
             *self._columns(first, reductions),
             *(f"{type_} next_{name} = {start};" for name, type_, start in results),
             "#pragma unroll",
@@ -585,7 +585,7 @@ class _Emitter:
         """The lines of one pass, behind a comment that says what it does."""
         reductions = [self._reduction(r, r.arg in (*of.keeps, *of.held), self._in_order(of, r)) for r in of.reductions]
         stored = tuple(s.tensor for s in (*of.stores, *of.row_stores))
-        lines = [f"// {describe(of, stored).capitalize()}."]
+        lines = [f"// {describe(of, stored)}."]
         lines += [line for r in reductions for line in r.before]
         lines += self._columns(of, reductions)
         return lines + self._behind(of, reductions)
