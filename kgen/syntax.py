@@ -21,6 +21,12 @@ def parse(source: str, filename: str = "<unknown>") -> ast.Module:
         return ast.parse(source, filename)
 
 
+def parse_expression(source: str) -> ast.expr:
+    """The tree of one expression, built by one thread at a time. Raises the same errors, such as ``SyntaxError``."""
+    with _LOCK:
+        return ast.parse(source, mode="eval").body
+
+
 def parted(source: str) -> tuple[str, list[str]]:
     """A rendered file in two: the statements that most candidates of a plan share, and the others."""
     return _VARYING.sub("", source), _VARYING.findall(source)

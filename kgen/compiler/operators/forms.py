@@ -20,6 +20,7 @@ from kgen.compiler.loops.functions import (absolute, cos, erf, exp, expm1, inver
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.pointwise import FORM
 from kgen.compiler.operators.table import OPS
+from kgen.syntax import parse_expression
 
 MOST_CHARACTERS = 500
 _TENSORS = {"x": x, "y": y, "z": z, "w": w}
@@ -57,7 +58,7 @@ def read(text: str) -> Expr:
     if len(text) > MOST_CHARACTERS:
         raise FormError(f"an expression has at most {MOST_CHARACTERS} characters")
     try:
-        found = _read(ast.parse(text.strip(), mode="eval").body)
+        found = _read(parse_expression(text.strip()))
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise FormError(f"{text[:60]!r} is no expression") from error
     if not found.parts and found not in _TENSORS.values():
@@ -66,7 +67,7 @@ def read(text: str) -> Expr:
 
 
 def _names(text: str) -> list[str]:
-    return [node.id for node in ast.walk(ast.parse(text.strip(), mode="eval")) if isinstance(node, ast.Name)]
+    return [node.id for node in ast.walk(parse_expression(text.strip())) if isinstance(node, ast.Name)]
 
 
 def _read(node: ast.expr) -> Expr:
