@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from _record import Cell, record
+from _record import Cell, conditions, record
 
 ARCH = "sm_90"
 
@@ -63,7 +63,7 @@ def rows(now: Seconds, then: Seconds) -> list[dict[str, Cell]]:
     ]  # fmt: skip
 
 
-def summary(now: Seconds, then: Seconds) -> str:
+def summary(now: Seconds, then: Seconds, commit: str) -> str:
     """Totals, and the geometric means of the ratios to the other commit."""
     both = [name for name in now if name in then]
     text = ", ".join(f"{what} {sum(now[name][what] for name in now):.0f} s" for what in ("capture", "plan"))
@@ -72,7 +72,7 @@ def summary(now: Seconds, then: Seconds) -> str:
     ratios = {what: statistics.geometric_mean(now[name][what] / then[name][what] for name in both) for what in ("capture", "plan")}
     totals = {what: sum(now[name][what] for name in both) / sum(then[name][what] for name in both) for what in ratios}
     of = "; ".join(f"{what} takes {ratios[what]:.2f} times as long (geometric mean), {totals[what]:.2f} in all" for what in ratios)
-    return f"{len(now)} problems: {text} in all. Beside the other commit, {of}."
+    return f"{len(now)} problems: {text} in all. Beside commit {commit}, {of}."
 
 
 def main(words: Sequence[str]) -> None:
@@ -85,10 +85,11 @@ def main(words: Sequence[str]) -> None:
     files = sorted(file for path in options.paths for file in (path.glob("*.py") if path.is_dir() else [path]))[:: options.every]
     now = all_seconds(files)
     if options.print:
-        print(json.dumps(now))
+        print(json.dumps({"commit": conditions().commit, "seconds": now}))
         return
-    then = json.loads(options.beside.read_text()) if options.beside else {}
-    note = summary(now, then)
+    before = json.loads(options.beside.read_text()) if options.beside else {"commit": "", "seconds": {}}
+    then = before["seconds"]
+    note = summary(now, then, before["commit"])
     print(note)
     record("planning", "Capture and planning", rows(now, then), note)
 
