@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from kgen.codegen.c_printer import literal, output_pointer, pointer
@@ -10,15 +11,23 @@ from kgen.compiler.graph.library_call import BatchSize
 from kgen.compiler.loops.program import Program, Scatter
 
 
+VECTOR_BYTES = 16  # of one store
+
+
 @dataclass(frozen=True)
 class Begun:
-    """The memory of one result: its pointer and type, its number of elements in C, and the element ``at`` which it begins."""
+    """The memory of one result: its pointer and type, its number of elements in C, and the element ``at`` which it begins.
+
+    ``at`` a multiple of ``width``, so many elements begin as ``vector``.
+    """
 
     out: str
     ctype: str
     elements: str
     value: str
     source: str
+    width: int = 1
+    vector: str = ""
 
 
 def begun(program: Program, scatter: Scatter) -> Begun:
@@ -28,8 +37,12 @@ def begun(program: Program, scatter: Scatter) -> Begun:
         assert isinstance(extent, BatchSize), "the loops follow the batch where results do"
         elements = f"{'rows' if isinstance(program.col_size, int) else 'cols'} / {extent.multiple} * {scatter.elements.multiple}"
     ctype, source = DTYPES[scatter.dtype].memory, pointer(scatter.source) if scatter.source else ""
-    value = f"{source}[at]" if source else stored(literal(scatter.start, scatter.dtype), scatter.dtype, scatter.dtype)
-    return Begun(output_pointer(scatter.tensor), ctype, elements, value, source)
+    place = f"at % {scatter.period}" if scatter.period else "at"
+    value = f"{source}[{place}]" if source else stored(literal(scatter.start, scatter.dtype), scatter.dtype, scatter.dtype)
+    whole = scatter.elements.multiple if isinstance(scatter.elements, BatchSize) else scatter.elements
+    width = math.gcd(int(whole), scatter.period, VECTOR_BYTES // DTYPES[scatter.dtype].nbytes)
+    vector = f"load_vector<{width}>({source} + {place})" if source else f"fill_vector<{ctype}, {width}>({value})"
+    return Begun(output_pointer(scatter.tensor), ctype, elements, value, source, width, vector)
 
 
 def taken(scatter: Scatter) -> str:

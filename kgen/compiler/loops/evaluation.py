@@ -435,6 +435,7 @@ class _Evaluation:
         whole = self.program.rows if size is self.program.row_size else self.program.cols
         count = elements if isinstance(elements, int) else whole // size.multiple * elements.multiple
         begin = self.tensors[scatter.source].reshape(-1) if scatter.source else torch.full((count,), scatter.start)
+        begin = begin.repeat(count // scatter.period) if scatter.period else begin
         found = as_value(begin.clone(), scatter.dtype)
         if scatter.kind == "last":
             found[place] = value.to(found.dtype)

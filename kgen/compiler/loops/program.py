@@ -119,7 +119,7 @@ class Scatter:
     """Values that are taken into elements of a tensor, at places that are values of the program, by ``kind``.
 
     ``kind`` is a key of :data:`kgen.compiler.operators.scatters.KINDS`. The result begins as the tensor ``source``, or as the number
-    ``start``; it has ``elements`` at the captured batch. ``places`` are the values in its index, the first one below ``size``. Where it is
+    ``start``; a source comes again after a ``period`` of elements where that is not 0. It has ``elements`` at the captured batch. ``places`` are the values in its index, the first one below ``size``. Where it is
     ``ordered``, the values of one element are taken in one after the other.
     """
 
@@ -136,6 +136,7 @@ class Scatter:
     source: str = ""
     start: float | int = 0
     ordered: bool = False
+    period: int = 0
 
 
 @dataclass(frozen=True)

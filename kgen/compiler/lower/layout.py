@@ -274,7 +274,7 @@ class Layout:
         """Rows are the axes that places vary over, columns the others: a row of values is taken in at one place."""
         varying = frozenset().union(*(self.needed[name].varies for s in self.builder.scatters for name in s.places))
         rows, cols = [s for s in order if s in varying], [s for s in order if s not in varying]
-        return (rows, cols) if cols and rows and all(isinstance(self.extents[s], int) for s in (*rows[1:], *cols)) else self._pointwise(order)
+        return (rows, cols) if cols and rows and cols[-1] is order[-1] and all(isinstance(self.extents[s], int) for s in (*rows[1:], *cols)) else self._pointwise(order)
 
     def _scatter(self, of: Scattered) -> Scatter:
         """The scatter with its place; each of its loops' elements is taken in once."""
@@ -288,7 +288,7 @@ class Layout:
         if not isinstance(elements, int) and all(isinstance(loop.extent, int) for loop in (*self.rows, *self.cols)):
             raise NotFusable(f"{of.node} follows the batch where its loops do not")
         return Scatter(of.node, of.value, of.kind, level, Place(offset, self.rows, self.cols), of.places, of.size, elements,
-                       self.graph.type(of.node).dtype, value.dtype, of.source, of.start, of.ordered)  # fmt: skip
+                       self.graph.type(of.node).dtype, value.dtype, of.source, of.start, of.ordered, of.period)  # fmt: skip
 
     def _order(self) -> list[sympy.Symbol]:
         """All axes, those with the largest strides first: in what is stored, in what is loaded, and in the masks of loads."""

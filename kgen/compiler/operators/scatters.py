@@ -34,7 +34,7 @@ class Scattered:
     """One scatter of a program that is being built: the value, the axes of its loops, and the index at which it is taken in.
 
     ``places`` are the values that the index holds, ``size`` is the extent of the first one's dimension. The result begins as the tensor
-    ``source``, or as the number ``start``.
+    ``source``, which comes again after a ``period`` of elements where that is not 0, or as the number ``start``.
     """
 
     node: str
@@ -47,6 +47,7 @@ class Scattered:
     source: str
     start: float | int
     ordered: bool
+    period: int
 
 
 # Attributes of calls
@@ -122,22 +123,38 @@ def scatter(builder: Builder, node: Node, loops: Index) -> Scattered:
     else:
         index, places, values = _along(builder, node, loops)
     value = builder.value(values[0], values[1]) if isinstance(values[0], str) else builder.number(f"{node.name}_value", values[0], node.type.dtype)
-    source, start = _begin(builder, node)
+    source, start, period = _begin(builder, node)
     return Scattered(node.name, node["kind"], value, loops, index, places, int(sizes[node["dims"][0] if "dims" in dict(node.attrs) else node["dim"]]), source, start,
-                     node["ordered"] and node["kind"] != "max" and node["kind"] != "min")  # fmt: skip
+                     node["ordered"] and node["kind"] != "max" and node["kind"] != "min", period)  # fmt: skip
 
 
-def _begin(builder: Builder, node: Node) -> tuple[str, float | int]:
-    """The tensor or the number that the result begins as; raises :class:`NotFusable` where elements of the tensor do not count."""
-    made = builder.graph.producer(node.inputs[0])
+def _begin(builder: Builder, node: Node) -> tuple[str, float | int, int]:
+    """The tensor or the number that the result begins as, and after how many elements the tensor comes again.
+
+    Raises :class:`NotFusable` where elements of the tensor do not count.
+    """
+    own = node.inputs[0]
+    made = builder.graph.producer(own)
+    if made is not None and made.op == "expand" and (period := _period(builder.graph.type(made.inputs[0]), made.type)):
+        if node["own"] and made.inputs[0] not in builder.inside:
+            return made.inputs[0], 0, period
     while made is not None and made.op in _VIEWS:
         made = builder.graph.producer(made.inputs[0])
     full = made is not None and made.op == "full"
     if not node["own"] and not (full and made["value"] == KINDS[node["kind"]]):
         raise NotFusable(f"{node.name} leaves out the elements of its first operand where others are taken in")
-    if node.inputs[0] in builder.inside and not full:
+    if own in builder.inside and not full:
         raise NotFusable(f"the tensor that {node.name} begins as is made in the same kernel")
-    return ("", made["value"]) if full else (node.inputs[0], 0)
+    return ("", made["value"], 0) if full else (own, 0, 0)
+
+
+def _period(of: Tensor, to: Tensor) -> int:
+    """After how many elements a tensor comes again that is expanded along its first dimensions alone; 0 of others."""
+    sizes, wide = of.sizes(), to.sizes()
+    sizes = (1,) * (len(wide) - len(sizes)) + tuple(sizes)
+    first = next((d for d, size in enumerate(sizes) if size != 1), len(sizes))
+    same = sizes[first:] == tuple(wide[first:]) and all(isinstance(size, int) for size in sizes[first:])
+    return of.numel if same else 0
 
 
 def _place(builder: Builder, node: Node, name: str, at: Index, size: int, wraps: bool) -> sympy.Expr:

@@ -50,7 +50,7 @@ def render(schedule: Scattering) -> Rendering:
         before, within, behind = _lines(scatter, vec)
         outer, inner, close = outer + before, inner + within, close + behind
     begins = [begun(program, s) for s in program.scatters]
-    begins = [replace(b, value=f"{_BEGIN[s.kind]}({b.value})") if s.kind in _BEGIN and s.source else b for b, s in zip(begins, program.scatters)]
+    begins = [replace(b, value=f"{_BEGIN[s.kind]}({b.value})", width=1) if s.kind in _BEGIN and s.source else b for b, s in zip(begins, program.scatters)]
     context = {
         "threads": schedule.block,
         "vec": vec,
