@@ -338,6 +338,11 @@ def test_bytes_of_a_contraction_are_its_operands_and_its_result() -> None:
     assert found[0].bytes_moved(found[0].kernels[0]) == 4 * (6 * 12 + 12 * 20 + 20 + 6 * 20)
 
 
+def test_no_kernel_reduces_and_scatters() -> None:
+    loaded = made(source("return torch.zeros(6, dtype=x.dtype).index_add(0, self.at, x.sum(1))", "torch.randn(9, 64)", "self.register_buffer('at', torch.arange(9) % 6)"))
+    assert names(plans(graph(loaded), tuple(templates("cuda").values())))[0] == "inner_reduction[sum] + scattering[index_add]"
+
+
 # Unseen chains
 
 

@@ -79,12 +79,10 @@ def is_ours(target: Any) -> bool:
 def _table() -> dict[Any, Callable[..., Any]]:
     """PyTorch's decompositions of what the table of operators lacks, and ours."""
     import torch
-    from torch._decomp import core_aten_decompositions, decomposition_table
+    from torch._decomp import core_aten_decompositions
 
     aten = torch.ops.aten
-    more = (aten.upsample_bilinear2d.default,)
-    found = {**core_aten_decompositions(), **{op: decomposition_table[op] for op in more}}
-    found = {op: run for op, run in found.items() if str(op) not in BY_TARGET}
+    found = {op: run for op, run in core_aten_decompositions().items() if str(op) not in BY_TARGET}
     for name, run in _OWN.items():
         _, packet, overload = name.split(".")
         found[getattr(getattr(aten, packet), overload)] = run
@@ -399,6 +397,37 @@ def _cubic(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x < 1.0, (1.5 * x - 2.5) * x * x + 1.0, torch.where(x < 2.0, ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0, 0.0))
 
 
+def _between(size: int, count: int, factor: float | None, align_corners: bool, device: Any) -> tuple[torch.Tensor, ...]:
+    """For each of ``count`` pixels of a larger or smaller line: the pixels before and behind it, and the weights of both."""
+    import torch
+
+    scale = (size - 1) / max(count - 1, 1) if align_corners else 1.0 / factor if factor else size / count
+    at = torch.arange(count, device=device).to(torch.float32)
+    at = at * scale if align_corners else ((at + 0.5) * scale - 0.5).clamp_min(0.0)
+    before = at.to(torch.int64).clamp(0, size - 1)
+    weight = at - before.to(torch.float32)
+    return before, (before + 1).clamp(0, size - 1), 1.0 - weight, weight
+
+
+def _bilinear(x: torch.Tensor, sizes: Sequence[int], align_corners: bool, *factors: float | None) -> Any:
+    """Weighted sums of weighted sums, as PyTorch's kernels have it: infinite pixels spoil the same results."""
+    import torch
+
+    if x.is_cuda and [*x.shape[2:]] == [*sizes]:  # a copy there, and a sum on a CPU
+        return x.clone()
+    (top, bottom, *rows), (left, right, *cols) = (
+        _between(size, count, factor, align_corners, x.device) for size, count, factor in zip(x.shape[2:], sizes, factors))
+    wide = x.to(torch.float32)
+    lines = ([torch.ops.aten.index.Tensor(wide, [None, None, row.unsqueeze(1), col]) for col in (left, right)] for row in (top, bottom))
+    found = [a * cols[0] + b * cols[1] for a, b in lines]
+    return (found[0] * rows[0].unsqueeze(1) + found[1] * rows[1].unsqueeze(1)).to(x.dtype)
+
+
+def _bilinear_by_factors(x: torch.Tensor, output_size: Any, align_corners: bool, scale_factors: Any) -> Any:
+    sizes = output_size or [int(size * factor) for size, factor in zip(x.shape[2:], scale_factors)]
+    return _bilinear(x, sizes, align_corners, *(scale_factors or (None, None)))
+
+
 def _to(x: torch.Tensor, dtype: Any, non_blocking: bool = False, copy: bool = False, memory_format: Any = None) -> Any:
     import torch
 
@@ -557,6 +586,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.take_along_dim.default": _take_along_dim,
     **{f"aten.adaptive_max_pool{rank}d.default": _adaptive_maximum for rank in (1, 2, 3)},
     **{f"aten.adaptive_avg_pool{rank}d.default": _adaptive_mean for rank in (1, 2, 3)},
+    "aten.upsample_bilinear2d.default": lambda x, sizes, align_corners, *factors: _bilinear(x, sizes, align_corners, *(factors or (None, None))),
+    "aten.upsample_bilinear2d.vec": _bilinear_by_factors,
     "aten._upsample_bilinear2d_aa.vec": _antialiased(1.0, _triangle),
     "aten._upsample_bicubic2d_aa.vec": _antialiased(2.0, _cubic),
     "aten.to.dtype": _to,

@@ -53,6 +53,8 @@ def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_p
         if not new and not alike:
             if parts or moments_of or (parts := _parts(builder)) is None:
                 program = Layout(builder, found, moments_of).program()
+                if program.scatters and (program.reductions or program.contraction or program.windows or program.scans or moments_of):
+                    raise NotFusable("a scatter takes in values of maps alone")
                 if dropped(program) > MOST_DROPPED:
                     raise NotFusable("it would compute each part of a concatenation for the elements of the others")
                 return program

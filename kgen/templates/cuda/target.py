@@ -30,7 +30,7 @@ TARGET = Target(
         "EXP": "expf", "EXPBELOW": "expf", "EXPM1": "expm1f", "LOG": "logf", "LOG1P": "log1pf", "ERF": "erff", "TANH": "tanhf",
         "SIN": "sinf", "COS": "cosf", "POW": "powf", "SQRT": "sqrtf", "SQRT64": "sqrt", "ABS": "fabsf", "QUOTIENT": "quotient", "INVERSEROOT": "inverse_root",
         "FLOOR_QUOTIENT": "floor_quotient", "FLOOR_REMAINDER": "floor_remainder", "BITS": "__float_as_int",
-        **{name: f"{name.lower()}f" for name in C_FUNCTIONS},
+        **{name: f"{name.lower()}f" for name in C_FUNCTIONS}, "FMOD": "truncated_remainder",
     },
     qualifier="__device__ __forceinline__",
     source_constant="CUDA_SOURCE",
