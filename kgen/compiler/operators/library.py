@@ -92,7 +92,7 @@ def _left(family: str, operators: str, reason: str) -> Left:
 LEFT = (
     _left("some recurrent layers", "lstm gru rnn_tanh rnn_relu", "of half types, with projections, of packed sequences, of more weights than registers hold"),
     _left("Fourier transforms", "fft_fft fft_ifft fft_rfft fft_irfft fft_fft2 stft istft", "cuFFT's and MKL's kernels"),
-    _left("sorting", "sort argsort topk kthvalue median mode unique_consecutive", "the order of elements is no loop over them; `topk` of up to 64 elements is as many reductions"),
+    _left("sorting", "sort argsort topk kthvalue median mode unique_consecutive", "their order is no loop over elements; `topk` of up to 64 is as many reductions"),
     _left("searching", "searchsorted histc bincount", "loops whose lengths depend on values"),
     _left("many buckets", "bucketize", "up to 64 boundaries are compared, more are searched"),
     _left("sizes that depend on values", "nonzero masked_select repeat_interleave masked_scatter", "no kernel knows the size of its result"),
@@ -102,7 +102,7 @@ LEFT = (
     _left("bags of several sizes", "embedding_bag", "bags of one size are rows and a reduction; others are loops whose lengths depend on values"),
     _left("windows that overlap in the result", "col2im max_unpool2d", "elements are added up in several windows"),
     _left("windows at random", "fractional_max_pool2d", "the library's generator places the windows"),
-    _left("smooth resizing", "_upsample_bilinear2d_aa _upsample_bicubic2d_aa", "up to seven times smaller is a sum of few; more have as many weights as the image is made smaller"),
+    _left("smooth resizing", "_upsample_bilinear2d_aa _upsample_bicubic2d_aa", "more than seven times smaller; less is a sum of few pixels"),
     _left("special functions", "erfinv digamma polygamma special_i0 igamma nextafter frexp", "no device has a primitive of them"),
     _left("losses along sequences", "_ctc_loss", "a recursion along each sequence"),
 )
