@@ -119,7 +119,7 @@ class Scatter:
     """Values that are taken into elements of a tensor, at places that are values of the program, by ``kind``.
 
     ``kind`` is a key of :data:`kgen.compiler.operators.scatters.KINDS`. The result begins as the tensor ``source``, or as the number
-    ``start``; a source comes again after a ``period`` of elements where that is not 0. It has ``elements`` at the captured batch. ``places`` are the values in its index, the first one below ``size``. Where it is
+    ``start``. A source comes again after a ``period`` of elements, unless that is 0. The result has ``elements`` at the captured batch. ``places`` are the values in its index, the first one below ``size``. Where it is
     ``ordered``, the values of one element are taken in one after the other.
     """
 
