@@ -1,6 +1,6 @@
 """Sweep the modules of ``tests/kinds_of_modules.py`` at GPU sizes, one short sweep each, and record one row for each.
 
-    python benchmarks/kinds.py [--time 12] [--at-once 4] [--shard 1/2] [--only REGEX] [--again]
+    python benchmarks/kinds.py [--time 200] [--at-once 8] [--shard 1/2] [--only REGEX] [--again]
     python benchmarks/kinds.py --merge 2
     python benchmarks/kinds.py --compile-only [--jobs 2] [--only REGEX]
 
@@ -144,7 +144,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--budget", type=int, default=6)
     parser.add_argument("--baselines", default="eager,compile")
-    parser.add_argument("--time", type=float, default=12.0, help="seconds of each sweep")
+    parser.add_argument("--time", type=float, default=200.0, help="seconds of each sweep")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end all sweeps after so many seconds")
     parser.add_argument("--at-once", type=int, default=1, help="sweeps beside each other")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="every N-th module, from the I-th on")
