@@ -24,6 +24,7 @@ BASELINES = ("eager", "compile", "compile-max-autotune")  #: the slowest to prep
 GRAPH_BASELINE = "compile-reduce-overhead"  #: is beside the others where a candidate replays a CUDA graph
 KNOWN_BASELINES = (*BASELINES, GRAPH_BASELINE)
 LAUNCH_MS = "launch_ms"  #: a condition of a timing: how long a call takes the host while the device is idle
+CALL_MB = "call_mb"  #: another: megabytes that a call allocates at most, its results among them, without weights
 COMPILER = "torch._inductor.compile_fx"  #: the module of torch's compiler; takes seconds to load
 
 

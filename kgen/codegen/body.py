@@ -179,6 +179,12 @@ class Body:
         return lines
 
     @property
+    def prepared_bytes(self) -> int:
+        """Bytes of what is made from weights and kept."""
+        folded = sum(math.prod(d.type.shape) * nbytes(d.type.dtype) for d in self.graph.folded)
+        return folded + sum(int(a.size) * nbytes(a.dtype) for a in self.filled.values() if a.size.isdecimal())
+
+    @property
     def kept(self) -> dict[str, str]:
         """The arguments of ``Kept.take`` as source."""
         return {
@@ -375,7 +381,7 @@ class Body:
         return [self._run(name, step) for name, step in zip(names, steps)]
 
     def _run(self, name: str, step: Step) -> Run:
-        layout, weights = self._layout(step), [*self.read, *self.derived]
+        layout, weights = self.layout(step), [*self.read, *self.derived]
         tensors = layout.table(step)
 
         def source(pointer: Pointer) -> str:
@@ -430,7 +436,7 @@ class Body:
         return over
 
     def _launched(self, step: Step, run: Run) -> list[str]:
-        layout = self._layout(step)
+        layout = self.layout(step)
         allocations = [self._allocation(tensor) for tensor in layout.tensors if tensor not in layout.parts]
         allocations += layout.division(self.first) if layout.parts else []
         step.made += [tensor.name for tensor in layout.tensors if tensor not in layout.parts] + ["memory"] * bool(layout.parts)
@@ -440,7 +446,7 @@ class Body:
         arguments += ["stream"] if self.has_streams else []
         return [*step.lines, *allocations, f"launch({', '.join(arguments)})", *step.behind]
 
-    def _layout(self, step: Step) -> Layout:
+    def layout(self, step: Step) -> Layout:
         return Layout.of(step, FEWEST_PARTS if self.has_streams else None)
 
     def _allocation(self, tensor: Memory) -> str:
@@ -505,17 +511,27 @@ class Layout:
         _name_apart(tensors, numbered=bool(parts))
         return cls(tuple(tensors), tuple(parts))
 
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """Where all parts but the first begin, in bytes as source."""
+        first, *rest = self.parts or (None,)
+        found = []
+        for before, part in zip(self.parts, rest):
+            size = f"({_bytes(before)} + {2 * _PART - 1}) & -{_PART}"
+            place = str(int(_bytes(before)) + 2 * _PART - 1 & -_PART) if _bytes(before).isdecimal() else size
+            found.append((part.name, f"{before.name} + ({place})" if before is not first else place))
+        return found
+
+    @property
+    def size(self) -> str:
+        """The bytes of ``memory`` as source."""
+        return f"{self.parts[-1].name} + {_bytes(self.parts[-1])}"
+
     def division(self, like: str) -> list[str]:
         """The statements that make places of all parts but the first, and allocate ``memory`` on the device of a tensor."""
-        first, *rest = self.parts
-        lines = []
-        for before, part in zip(self.parts, rest):
-            size = f"{_bytes(before)} + {2 * _PART - 1} & -{_PART}"
-            place = str(int(_bytes(before)) + 2 * _PART - 1 & -_PART) if _bytes(before).isdecimal() else size
-            lines.append(f"{part.name} = {f'{before.name} + ({place})' if before is not first else place}{part.comment}")
+        lines = [f"{name} = {place}{part.comment}" for (name, place), part in zip(self.places, self.parts[1:])]
         names = ", ".join(part.name for part in self.parts)
-        size = f"{rest[-1].name} + {_bytes(rest[-1])}"
-        return [*lines, f"memory = {like}.new_empty({size}, dtype=torch.uint8)  # {names}", "at = memory.data_ptr()"]
+        return [*lines, f"memory = {like}.new_empty({self.size}, dtype=torch.uint8)  # {names}", "at = memory.data_ptr()"]
 
     def pointer(self, name: str) -> str:
         """Python source of a pointer to a tensor."""

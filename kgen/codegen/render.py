@@ -206,6 +206,7 @@ class _File:
             "ways": ways,
             "packed": packed,
             "packed_names": targets(packed_names),
+            "prepared_mb": sum(body.prepared_bytes for _, body in self.bodies if body.keeps) / 1e6,
             "graphs": self.launching == GRAPH,
             "keeping": [way for way in ways if way["kept"]],
             "derives": any(way["prepares"] for way in ways),

@@ -665,14 +665,14 @@ class Evaluator:
         reply = worker.ask("prepare", self._fds[2:], **self._opened["prepare"], frees=self._large)
         raise_if_failed(reply, worker.phase)
         try:
-            first, steady, launch = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns"))
+            first, steady, launch, allocated = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns", "call_bytes"))
         except (KeyError, TypeError, ValueError) as error:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
         runner = self._checks.make_runner(
             name, worker, kind_of(self.device), self.problem.modes, max(0, first - steady) / 1e6, steady / 1e6,
             sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold, frees=self._large,
             floor_ms=least_ms(self._opened["bytes"], self._opened["copy_rate"], self.hardware.device_type),
-            launch_ms=launch / 1e6 if self._cuda else 0.0)
+            launch_ms=launch / 1e6 if self._cuda else 0.0, call_mb=allocated / 1e6)
         runner.rest()
         return runner
 

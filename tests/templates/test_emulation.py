@@ -295,7 +295,7 @@ def test_temporaries_of_a_run_lie_side_by_side(whole_device: Device) -> None:
     """Each begins at a multiple of 256 bytes of one allocation; any number of rows has places of its own."""
     loaded = made(source("return torch.softmax(x, 1) + torch.cumsum(x, 1) + x.sum(1, keepdim=True)", "torch.randn(37, 200)"))
     of = candidate(loaded, r"inner_reduction\[softmax, sum\] \+ scan", {})
-    assert "sum_1 = 800 * batch_size + 511 & -256\n" in of.source and of.source.count("new_empty(") == 2
+    assert "sum_1 = (800 * batch_size + 511) & -256\n" in of.source and of.source.count("new_empty(") == 2
     assert error(*outputs(whole_device, loaded, of)) < 3e-7
 
 

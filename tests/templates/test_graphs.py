@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import pytest
 import torch
-from models import design, made, source
+from models import design, made, plainest, source
 
 from kgen.candidate import GRAPH, LAUNCHING
 from kgen.compiler.capture.recordable import obstacle
@@ -181,3 +181,11 @@ def test_replays_on_several_streams_follow_each_other(graphs: Any, monkeypatch: 
     for handle in (3, 3, 3, 4, 4, 3):
         graphs.run(forward, None, forward, handle, (torch.ones(2),))
     assert len(waited) == 2
+
+
+def test_the_header_says_how_much_is_prepared_from_weights() -> None:
+    big = source("return self.linear(x).relu()", "torch.randn(64, 512)", "self.linear = nn.Linear(512, 512)")
+    own = next(c for c in plainest(design(made(big), SM_90)) if ".new_empty(" in c.source.partition("def _prepare_weights")[2])
+    size = int(own.source.partition("linear_weight.new_empty(")[2].partition(")")[0])
+    assert f"Keeps {size * 4 / 1e6:.1f} MB" in own.source or f"Keeps {size * 2 / 1e6:.1f} MB" in own.source
+    assert "MB that are prepared" not in graph_candidate().source  # few bytes

@@ -54,6 +54,7 @@ _no_grad = torch.no_grad
 _seed = torch.Generator.manual_seed
 _copy, _fill, _multiply = torch.Tensor.copy_, torch.Tensor.fill_, torch.Tensor.mul_
 _empty_cache = torch.cuda.empty_cache
+_allocated, _most_allocated, _forget_most = torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, torch.cuda.reset_peak_memory_stats
 _sleep = getattr(torch._C, "_cuda_sleep", None)  # a build for the CPU has none
 
 Guard = tuple[torch.Tensor, torch.Tensor]  #: a tensor's memory with fences around it, and the fences as they must stay
@@ -360,10 +361,19 @@ class Subject:
         self._wake()
         self._set_weights(force=True)
         first = self._call_ns()
+        before = self._begin_allocating()
         steady = min(self._call_ns() for _ in range(1 if first > _LONG_NS else 2))
+        call_bytes = max(0, _most_allocated() - before) if self.cuda else 0
         launch = min(self._call_ns(waits=False) for _ in range(3)) if self.cuda else 0
         gc.freeze()  # the garbage collector lists none of the harness's objects
-        return {"first_ns": first, "steady_ns": steady, "launch_ns": launch}
+        return {"first_ns": first, "steady_ns": steady, "launch_ns": launch, "call_bytes": call_bytes}
+
+    def _begin_allocating(self) -> int:
+        """Count from now on the most bytes that are allocated. Returns those that are; 0 on a CPU, which does not tell."""
+        if not self.cuda:
+            return 0
+        _forget_most()
+        return _allocated()
 
     def _wake(self) -> None:
         """Make the buffers of timed calls, unless they are there."""

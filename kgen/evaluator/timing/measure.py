@@ -15,7 +15,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 from kgen.devices.kinds import Kind
 from kgen.evaluator.correctness.validate import Failure, WorkerClient, raise_if_failed, raise_if_wrong
-from kgen.protocol import LAUNCH_MS, Depth, Phase, Status, Timing
+from kgen.protocol import CALL_MB, LAUNCH_MS, Depth, Phase, Status, Timing
 from kgen.statistics import ratio_interval
 
 SCREEN_BLOCKS = 5
@@ -53,6 +53,7 @@ class Runner:
     frees: bool = False  #: whether the worker frees its memory between turns
     floor_ms: float = 0.0  #: the least time for moving inputs and outputs once
     launch_ms: float = 0.0  #: the host's time for a call; of a CPU, 0
+    call_mb: float = 0.0  #: megabytes that a call allocates at most; of a CPU, 0
     #: Judges a fetched output by its mode and key.
     check: Callable[[Mapping[str, Any], str, int], None] | None = None
     blocks: list[tuple[float, ...]] = field(default_factory=list)
@@ -159,7 +160,7 @@ class Runner:
         self.blocks = []
 
     def timing(self, depth: Depth, session: str, conditions: tuple[tuple[str, str | float], ...] = ()) -> Timing:
-        own = ((LAUNCH_MS, self.launch_ms),) if self.launch_ms else ()
+        own = tuple((name, value) for name, value in ((LAUNCH_MS, self.launch_ms), (CALL_MB, self.call_mb)) if value)
         return Timing(self.name, depth, session, tuple(self.blocks), self.prepare_ms, (*conditions, *own))
 
 
