@@ -8,7 +8,7 @@ the time until a call returns while nothing is queued on the device, under ``tor
 of CALLS calls. ``kernels`` are launches of the export's own kernels in one call, as the profiler sees
 them. ``library calls`` are all other calls into PyTorch, views among them. ``derived`` are tensors that are made from
 weights and kept. The goal is 12 us, 2.5 us a kernel, 3 us a library call and 0.12 us a derived tensor, and no more than
-eager's. ``before`` is the export of another checkout. ``graph`` is the same forward, replayed as a CUDA graph. ``floor`` is
+eager's. ``before`` is the export of another checkout. ``call`` is the same forward in one call of C, ``graph`` replayed as a CUDA graph. ``floor`` is
 a module that only allocates one small tensor and launches as many empty kernels, by one call of a C function. All take turns.
 ``1 launch`` is one empty kernel without a module, and ``new_empty`` one small tensor. ``goal here`` is the goal, or the floor
 where that is more.
@@ -34,7 +34,8 @@ from statistics import median
 from typing import Any
 
 from _record import ROOT, Cell, record
-from kgen.candidate import GRAPH, LAUNCHING
+from kgen.candidate import CALL, GRAPH, LAUNCHING
+from kgen.errors import NotFoundError
 from kernelbench import NAME, key_of, problem_files, recorded
 from kernelbench_check import alone, source_of
 
@@ -99,13 +100,13 @@ def floor_of(kernels: int) -> dict[str, Callable[[], Any]]:
     }  # fmt: skip
 
 
-def measured(problem_text: str, source: str, training: bool, lock: Path, before: str = "", graph: str = "") -> dict[str, Cell]:
+def measured(problem_text: str, source: str, training: bool, lock: Path, before: str = "", call: str = "", graph: str = "") -> dict[str, Cell]:
     """Host times of eager and of the export, and what the goal counts. Nothing is measured while a module is built."""
     import torch
 
     with alone(lock, fcntl.LOCK_SH):
         problem, candidate = (_executed(text) for text in (problem_text, source))
-        others = {name: _executed(text) for name, text in (("before us", before), ("graph us", graph)) if text}
+        others = {name: _executed(text) for name, text in (("before us", before), ("call us", call), ("graph us", graph)) if text}
         floor_of(1)  # is built
 
     def made(kind: Callable[..., Any]) -> Any:
@@ -126,7 +127,7 @@ def measured(problem_text: str, source: str, training: bool, lock: Path, before:
     bound = GOAL[0] + sum(cost * count for cost, count in zip(GOAL[1:], counts))
     return {
         "kernels": counts[0], "library calls": counts[1], "derived": counts[2],
-        **{name: times.get(name) for name in ("eager us", "before us", "export us", "graph us", "floor us", "1 launch us", "new_empty us")},
+        **{name: times.get(name) for name in ("eager us", "before us", "export us", "call us", "graph us", "floor us", "1 launch us", "new_empty us")},
         "goal us": min(bound, times["eager us"]), "goal here us": (here := min(max(bound, times["floor us"]), times["eager us"])),
         "reached": "yes" if times["export us"] <= min(bound, times["eager us"]) else "here" if times["export us"] <= here else "no",
     }  # fmt: skip
@@ -181,7 +182,7 @@ def one(words: Sequence[str]) -> dict[str, Cell]:
     texts = _kept_texts([checkout, *module])
     if texts["export"] is None:
         return {"reached": "the recorded text no longer renders"}
-    return measured(texts["problem"], texts["export"], module[0] != "bert", Path(lock), texts["before"] or "", texts["graph"] or "")
+    return measured(texts["problem"], texts["export"], module[0] != "bert", Path(lock), texts["before"] or "", texts["call"] or "", texts["graph"] or "")
 
 
 def _kept_texts(words: Sequence[str]) -> dict[str, str | None]:
@@ -190,17 +191,23 @@ def _kept_texts(words: Sequence[str]) -> dict[str, str | None]:
     if not file.exists():
         checkout, *module = words
         problem = bert(int(module[1]))[0] if module[0] == "bert" else Path(module[1]).read_text(encoding="utf-8")
-        found = {"problem": problem, "export": _source(module), "graph": _source(module, GRAPH), "before": _text_of(checkout, module) if checkout else None}
+        ways = {"export": "", "call": CALL, "graph": GRAPH}
+        found = {"problem": problem, **{name: _source(module, way) for name, way in ways.items()}, "before": _text_of(checkout, module) if checkout else None}
         file.write_text(json.dumps(found), encoding="utf-8")
     return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _source(words: Sequence[str], launching: str = "") -> str | None:
-    """The candidate's text."""
+    """The candidate's text; ``None`` where it has none that is launched so."""
     if words[0] == "bert":
-        return bert(int(words[1]), launching)[1]
+        return None if launching == CALL else bert(int(words[1]), launching)[1]
     _, file, plan, params = words
-    return source_of(Path(file), plan, f"{params}, {LAUNCHING}={launching}" if launching else params)
+    try:
+        return source_of(Path(file), plan, f"{params}, {LAUNCHING}={launching}" if launching else params)
+    except NotFoundError:
+        if not launching:
+            raise
+        return None
 
 
 def _path(*folders: Path) -> str:

@@ -16,7 +16,8 @@ ParamValue = int | float | str | bool
 #: Parameters by name. Parameters of the K-th kernel of a plan are named ``kK.axis`` (``k0.block``).
 Params = Mapping[str, ParamValue]
 
-LAUNCHING, GRAPH = "launching", "graph"  #: a parameter of a whole candidate, and its value where a CUDA graph is replayed
+LAUNCHING = "launching"  #: a parameter of a whole candidate, where forward is launched in another way than by Python
+CALL, GRAPH = WAYS = "call", "graph"  #: its values: one call of C does all of forward, or a CUDA graph is replayed
 
 COUNTABLE = (1 << 31) - 1  #: combinations; the largest integer of a column in every database, which stands for more, too
 SHORT = 12  #: how many characters of an identity people are shown
@@ -25,6 +26,7 @@ SHORT = 12  #: how many characters of an identity people are shown
 #: The function of a rendered file that runs kernels: pointers are among its arguments. One that begins a part of an allocation
 #: has unused bytes of the allocation in front of it, :data:`GAP` at least.
 LAUNCH, GAP = "launch", 256
+ENTRY = "_entry"  #: the function of a rendered file that does all of forward in one call of C, or returns None
 
 
 class Trust(StrEnum):

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from kgen import __version__, plan_name, syntax
-from kgen.candidate import GRAPH, LAUNCHING, Candidate, Params
+from kgen.candidate import CALL, GRAPH, LAUNCHING, Candidate, Params
 from kgen.codegen.body import Body, Run
+from kgen.codegen.entry import Entry, entry, serves
 from kgen.codegen.forward import Forward, targets
 from kgen.codegen.functions import Functions
 from kgen.codegen.linker import helpers
@@ -49,11 +50,16 @@ class Way:
 def render(problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_modes: bool, launching: str = "") -> Candidate:
     """The candidate of these ways: one for each mode, or a single one. The names of their kernels differ.
 
-    ``both_modes`` says that a single way is right in train and in eval mode. ``launching`` is :data:`GRAPH` where forward is
-    replayed as a CUDA graph. Raises :class:`RenderError` where a
-    template is wrong, and :class:`CaptureError` where ``Model`` is written in a way that cannot be taken over.
+    ``both_modes`` says that a single way is right in train and in eval mode. ``launching`` is :data:`CALL` where one call of C
+    does all of forward, and :data:`GRAPH` where a CUDA graph is replayed. Raises :class:`RenderError` where a template is
+    wrong, and :class:`CaptureError` where ``Model`` is written in a way that cannot be taken over.
     """
     return _File(problem, tuple(ways), hardware, both_modes, launching).candidate()
+
+
+def has_entry(problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_modes: bool) -> bool:
+    """Whether one call of C can do all of forward: it is one run of kernels, on a kind of device that has such files."""
+    return _File(problem, tuple(ways), hardware, both_modes, CALL).has_entry()
 
 
 def decided(task: Task, params: Params) -> Schedule:
@@ -123,7 +129,8 @@ class _File:
         self.graph = ways[0].plan.graph
         self.model = module_source(problem.source, problem.path)
 
-    def candidate(self) -> Candidate:
+    def _texts(self) -> list[str]:
+        """The texts of the kernels; the bodies of forward are made from how they are called."""
         functions = Functions()
         for way in self.ways:
             renderings: dict[str, Rendering] = {}
@@ -132,7 +139,10 @@ class _File:
                 launchers[kernel], renderings[kernel.name] = functions.add(task, params, *kernel_text(task, params))
                 self.kernels.append((launchers[kernel], renderings[kernel.name]))
             self.bodies.append((way, self._body(way, renderings, launchers)))
-        source = self._source(functions.texts)
+        return functions.texts
+
+    def candidate(self) -> Candidate:
+        source = self._source(self._texts())
         params = self._params
         plan = Plan.of_modes([(w.mode, w.plan.data) for w in self.ways])
         return Candidate(
@@ -162,7 +172,9 @@ class _File:
 
     def _source(self, texts: list[str]) -> str:
         runs = [run for _, body in self.bodies for run in body.runs]
-        kernel_source = translation_unit([*texts, self._launches(runs)], self.device_type) if texts else ""
+        of_entry = self._entry()
+        launches = self._launches(runs, of_entry)
+        kernel_source = translation_unit([*texts, launches], self.device_type) if texts else ""
         flags = compiler_flags(self.hardware, (f for _, r in self.kernels for f in r.flags), any(r.specific for _, r in self.kernels))
         digest = hashlib.sha256("\0".join([kernel_source, *flags]).encode()).hexdigest()[:16]
         stem = re.sub(r"\W", "_", self.problem.name)[:40]
@@ -208,6 +220,7 @@ class _File:
             "packed_names": targets(packed_names),
             "prepared_mb": sum(body.prepared_bytes for _, body in self.bodies if body.keeps) / 1e6,
             "graphs": self.launching == GRAPH,
+            "entry": of_entry,
             "keeping": [way for way in ways if way["kept"]],
             "derives": any(way["prepares"] for way in ways),
             "lists": any(way["listed"] for way in ways),
@@ -217,10 +230,23 @@ class _File:
         _require_python(text, self.problem)
         return text
 
-    def _launches(self, runs: Sequence[Run]) -> str:
-        """The functions of C that launch the kernels."""
-        text = _environment().get_template("launches.j2").render(runs=runs, device_type=self.device_type)
-        return text.strip()
+    def has_entry(self) -> bool:
+        self._texts()
+        return self._entry() is not None
+
+    def _launches(self, runs: Sequence[Run], of_entry: Entry | None) -> str:
+        """The functions of C that launch the kernels, and the one that does all of forward."""
+        texts = [_environment().get_template("launches.j2").render(runs=runs, device_type=self.device_type)]
+        if of_entry:
+            texts.append(_environment().get_template("entry.j2").render(alignment=self.target.alignment, **of_entry.context))
+        return "\n\n".join(text.strip() for text in texts)
+
+    def _entry(self) -> Entry | None:
+        """The function that does all of forward, where the file is to have one; ``None`` where there is none."""
+        if self.launching != CALL or len(self.bodies) > 1 or not serves(self.device_type):
+            return None
+        ((way, body),) = self.bodies
+        return entry(body, Forward(way.plan.graph, self.model))
 
     def _functions(self) -> list[str]:
         """Functions that the kernels' library calls need, each once."""

@@ -17,9 +17,9 @@ from itertools import islice
 from typing import Iterable, Iterator, Sequence
 
 from kgen import plan_name
-from kgen.candidate import COUNTABLE, GRAPH, LAUNCHING, Candidate, Params, ParamValue, Rejection
+from kgen.candidate import CALL, COUNTABLE, LAUNCHING, WAYS, Candidate, Params, ParamValue, Rejection
 from kgen.codegen.registry import template_for, templates
-from kgen.codegen.render import Way, render
+from kgen.codegen.render import Way, has_entry, render
 from kgen.codegen.space import Space
 from kgen.codegen.target import target
 from kgen.codegen.template import Task, Template, tasks
@@ -227,7 +227,7 @@ class Design:
                 return None
             choice.append(index)
         point = Point(number, tuple(choice), str(params.get(LAUNCHING, "")))
-        return None if point.launching and (point.launching != GRAPH or self.obstacle(point)) else point
+        return None if point.launching and self.obstacle(point) else point
 
     def candidate(self, point: Point) -> Candidate:
         """Render the candidate of ``point``. Raises :class:`RenderError` where that fails, which is a bug of kgen."""
@@ -245,6 +245,9 @@ class Design:
         return Rejection(choice.name, named(choice.prefixes, chosen), "rendering", str(error))
 
     def _rendered(self, point: Point) -> Candidate:
+        return render(self.problem, self._ways(point), self.hardware, both_modes=self.capture.same, launching=point.launching)
+
+    def _ways(self, point: Point) -> list[Way]:
         choice, option = self.choices[point.option], self.options[point.option]
         rest = zip(option.kernels, point.choice)
         ways = []
@@ -252,12 +255,17 @@ class Design:
             params = [kernel[index] for kernel, index in islice(rest, len(plan.kernels))]
             prefix = f"{mode}_" if len(choice.plans) > 1 else ""
             ways.append(Way(mode, plan, tuple(zip(tasks(plan, self.hardware, self.accuracy, prefix), params))))
-        return render(self.problem, ways, self.hardware, both_modes=self.capture.same, launching=point.launching)
+        return ways
 
     def obstacle(self, point: Point) -> str | None:
-        """Why the forward of a point cannot be replayed as a CUDA graph, in one line; ``None`` where it can."""
+        """Why the forward of a point cannot be launched in the point's way, in one line; ``None`` where it can."""
+        if point.launching not in WAYS:
+            return f"there are only {' and '.join(WAYS)}"
         if not KINDS[self.hardware.device_type].accelerator:
-            return f"{self.hardware.device_type} has no CUDA graphs"
+            return f"{self.hardware.device_type} has no CUDA graphs and no such calls"
+        if point.launching == CALL:
+            found = has_entry(self.problem, self._ways(point), self.hardware, both_modes=self.capture.same)
+            return None if found else "forward is not one run of kernels"
         plans = self.choices[point.option].plans
         if len(plans) > 1:
             return "the file has two modes"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgen.candidate import GRAPH, LAUNCHING, Candidate, Params, ParamValue
+from kgen.candidate import LAUNCHING, Candidate, Params, ParamValue
 from kgen.compiler.fusion.steps import Kernel
 from kgen.compiler.loops.program import Program
 from kgen.devices.hardware import Hardware
@@ -81,7 +81,7 @@ class Rendering:
         if unknown := sorted(set(params) - taken - {LAUNCHING}):
             raise NotFoundError(f"--params {unknown[0]}: the plan has no such kernel; it has {len(option.kernels)}, from k0 on")
         point = Point(number, tuple(chosen), str(params.get(LAUNCHING, "")))
-        if point.launching and (why := f"there is only {GRAPH}" if point.launching != GRAPH else self.design.obstacle(point)):
+        if point.launching and (why := self.design.obstacle(point)):
             raise NotFoundError(f"--params {LAUNCHING}={point.launching}: {why}")
         return point
 

@@ -206,7 +206,7 @@ class _Sweep:
     health: "Future[Health] | None" = None
     health_asked: bool = False
     unrendered: int = 0  # points that failed to render
-    beyond: int = 0  # candidates that may be tried beyond the budget: the fastest one's graph
+    beyond: int = 0  # candidates that may be tried beyond the budget: the fastest one, launched in other ways
     catalogue: Catalogue | None = None  # of a network, once its tasks are tuned
     results: assembly.Results = field(default_factory=dict)  # of these tasks
     points: dict[str, Point] = field(default_factory=dict)  # of every candidate that was tried, by its id
@@ -266,7 +266,7 @@ class _Sweep:
         try:
             self._begin()
             self._search(pipeline, builder, jobs)
-            self._judge_as_graph(pipeline)
+            self._judge_other_launches(pipeline)
             leaders = self._finals(builder)
             self._keep_health(wait=True)
             return self._finish("finished", leaders)
@@ -398,15 +398,15 @@ class _Sweep:
             first += promising(self.database, self.sweep, self.design, int(KNOWN_PART * self.budget))
         self._judge_all(pipeline, Search(kind(self.design.options, self.request.seed, first), ahead))
 
-    def _judge_as_graph(self, pipeline: Pipeline) -> None:
-        """Judge the fastest candidate once more, as a CUDA graph, where the host takes longer for it than the device."""
+    def _judge_other_launches(self, pipeline: Pipeline) -> None:
+        """Judge the fastest candidate launched in other ways, where the host takes longer for it than the device."""
         best, *_ = self._finalists() or [None]
         if best is None:
             return
-        point = launching.as_graph(self.design, self.points[best.candidate.id], best.evaluation.timing)
-        if point is not None:
-            self.beyond = 1
-            self._judge_all(pipeline, Search(Listed(self.design.options, self.request.seed, [point]), 1))
+        points = launching.others(self.design, self.points[best.candidate.id], best.evaluation.timing)
+        if points:
+            self.beyond = len(points)
+            self._judge_all(pipeline, Search(Listed(self.design.options, self.request.seed, points), len(points)))
 
     def _opening(self) -> list[Point]:
         """The simplest points of the plan that is predicted best, and of the best with fewer kernels: first results of a network."""
@@ -675,9 +675,9 @@ def _by_ms(right: _Right) -> float:
 
 
 def _fastest(right: Sequence[_Right]) -> list[_Right]:
-    """The fastest candidates with a kernel of their own, those among them that replay a graph, and the fastest controls."""
+    """The fastest candidates with a kernel of their own, those launched in another way, and the fastest controls."""
     own, controls = ([r for r in right if r.candidate.control is of] for of in (False, True))
-    kinds = *([r for r in own if launching.is_graph(r.candidate) is of] for of in (False, True)), controls
+    kinds = *([r for r in own if launching.is_other(r.candidate) is of] for of in (False, True)), controls
     return [r for kind in kinds for r in heapq.nsmallest(FINALISTS, kind, key=_by_ms)]
 
 

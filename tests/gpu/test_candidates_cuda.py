@@ -14,7 +14,7 @@ import pytest
 import torch
 from models import NAMES, design, made, module, plainest, reference, source
 
-from kgen.candidate import Trust
+from kgen.candidate import CALL, Trust
 from kgen.devices.hardware import probe
 from kgen.evaluator.evaluator import Evaluator
 from kgen.protocol import Accuracy, Status
@@ -198,3 +198,30 @@ def test_write_beyond_a_temporary_of_a_run_is_seen_though_its_result_is_right(tm
     ) as evaluator:
         found = [evaluator.evaluate(c, evaluator.builder().build(c.source), timed=False) for c in (right, wrong)]
     assert [(e.status, "behind" in e.reason) for e in found] == [(Status.OK, False), (Status.MUTATED_INPUT, True)]
+
+
+def test_the_usual_call_is_one_call_of_c(builds: None) -> None:
+    """Also on another stream, in inference mode and after a change of weights; without it, results have the same bits."""
+    of = design(reference("linear_gelu_softmax", "eval", **SIZES), probe("cuda"))
+    file = module(of.candidate(Point(0, of.options[0].plainest, CALL)))
+    model, new, (x,) = models({("linear_gelu_softmax", "eval"): [file]}, "linear_gelu_softmax", "eval")
+    with torch.no_grad():
+        expected = new(x)
+        assert torch.equal(file._entry(new._prepared, x), expected) and torch.equal(new._call(x), expected)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            assert torch.equal(new(x), expected) and torch.equal(file._entry(new._prepared, x), expected)
+        torch.cuda.current_stream().wait_stream(side)
+        assert torch.equal(new(x), expected) and file._entry(new._prepared, x) is not None
+        new.linear.weight.mul_(2.0)
+        assert file._entry(new._prepared, x) is None
+        model.linear.weight.mul_(2.0)
+        torch.testing.assert_close(new(x), model(x), rtol=1e-4, atol=1e-6)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            assert file._entry(new._prepared, x) is None
+            x + 1  # an empty graph is an error
+    with torch.inference_mode():
+        assert file._entry(new._prepared, x).is_inference()
+    assert file._entry(new._prepared, x) is None  # with gradients

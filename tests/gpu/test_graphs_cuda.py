@@ -35,7 +35,7 @@ LAUNCHINGS = ["", GRAPH]
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, types.ModuleType]]:
     of = design(made(source(FORWARD, "torch.randn(48, 64), torch.randn(48, 64)", INIT, "x, y")), probe("cuda"))
     number = next(n for n, o in enumerate(of.options) if o.kernels and o.plainest is not None)
-    assert of.obstacle(Point(number, of.options[number].plainest)) is None
+    assert of.obstacle(Point(number, of.options[number].plainest, GRAPH)) is None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path_factory.mktemp("builds")))
         yield {how: module(of.candidate(Point(number, of.options[number].plainest, how))) for how in LAUNCHINGS}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import threading
+from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, Callable
@@ -51,13 +52,13 @@ def test_a_forward_that_a_replay_would_change_has_no_graph(forward: str, init: s
     of = design(made(source(forward, init=init), mode=mode), SM_90)
     ((_, graph), *_) = of.capture.graphs
     assert reason in obstacle(graph)
-    assert all(of.obstacle(Point(number, option.plainest or ())) for number, option in enumerate(of.options))
+    assert all(of.obstacle(Point(number, option.plainest or (), GRAPH)) for number, option in enumerate(of.options))
 
 
 def test_a_cpu_and_a_control_have_no_graph() -> None:
     of = design(made(source("return torch.softmax(x, 1)")), cpu())
-    assert "no CUDA graphs" in of.obstacle(Point(0, of.options[0].plainest))
-    assert designed().obstacle(designed().control) == "the plan has no kernel"
+    assert "no CUDA graphs" in of.obstacle(Point(0, of.options[0].plainest, GRAPH))
+    assert designed().obstacle(replace(designed().control, launching=GRAPH)) == "the plan has no kernel"
     assert designed().point(designed().options[0].name, graph_candidate().params | {LAUNCHING: "other"}) is None
 
 

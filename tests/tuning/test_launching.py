@@ -1,4 +1,4 @@
-"""When a sweep tries a CUDA graph, and when the graph may win."""
+"""When a sweep tries other ways of launching, and when they may win."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from models import design, made, source
 
-from kgen.candidate import GRAPH, LAUNCHING, Candidate
+from kgen.candidate import CALL, GRAPH, LAUNCHING, Candidate
 from kgen.devices.hardware import for_arch
 from kgen.protocol import LAUNCH_MS, Depth, Timing
 from kgen.tuning import launching, sweep
@@ -27,11 +27,11 @@ def judged(device: float, host: float, graph: bool = False) -> tuple[Candidate, 
 @pytest.mark.parametrize(("device", "host", "obstacle", "tried"), [
     (0.3, 0.7, None, True), (0.7, 0.3, None, False), (0.7, 0.75, None, False), (0.3, 0.0, None, False), (0.3, 0.7, "draws", False),
 ])  # fmt: skip
-def test_a_graph_is_tried_where_the_host_takes_longer_than_the_device(device: float, host: float, obstacle: str | None, tried: bool) -> None:
+def test_other_ways_are_tried_where_the_host_takes_longer_than_the_device(device: float, host: float, obstacle: str | None, tried: bool) -> None:
     design: Any = SimpleNamespace(obstacle=lambda point: obstacle)
-    found = launching.as_graph(design, Point(1, (2, 3)), timing(device, host))
-    assert found == (Point(1, (2, 3), GRAPH) if tried else None)
-    assert launching.as_graph(design, Point(1, (2, 3), GRAPH), timing(device, host)) is None
+    found = launching.others(design, Point(1, (2, 3)), timing(device, host))
+    assert found == ([Point(1, (2, 3), way) for way in (CALL, GRAPH)] if tried else [])
+    assert launching.others(design, Point(1, (2, 3), GRAPH), timing(device, host)) == []
 
 
 @pytest.mark.parametrize(("graph", "wins"), [
@@ -46,7 +46,7 @@ def test_a_graph_wins_where_callers_wait_less_and_the_device_hardly_longer(graph
     assert launching.served([of], lambda one: one) == [of]
 
 
-def test_a_sweep_that_has_spent_its_budget_tries_the_graph_of_its_fastest_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_has_spent_its_budget_launches_its_fastest_candidate_in_other_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     of = design(made(source("return torch.softmax(x, 1)")), for_arch("sm_90"))
     point = Point(0, of.options[0].plainest)
     found = of.candidate(point)
@@ -57,5 +57,5 @@ def test_a_sweep_that_has_spent_its_budget_tries_the_graph_of_its_fastest_candid
     monkeypatch.setattr(sweep.paths, "write_candidate", lambda name, text: None)
     monkeypatch.setattr(one, "_finalists", lambda: [SimpleNamespace(candidate=found, evaluation=SimpleNamespace(timing=timing(0.1, 0.5)))])
     monkeypatch.setattr(one, "_judge_all", lambda pipeline, search: judged.extend(candidate for _, candidate in one._asked(search)))
-    one._judge_as_graph(None)
-    assert [candidate.params.get(LAUNCHING) for candidate in judged] == [GRAPH]
+    one._judge_other_launches(None)
+    assert [candidate.params.get(LAUNCHING) for candidate in judged] == [CALL, GRAPH]

@@ -22,7 +22,7 @@ from typing import Any, Callable, Collection, Iterator, Mapping
 
 import torch
 
-from kgen.candidate import LAUNCH
+from kgen.candidate import ENTRY, LAUNCH
 from kgen.devices.kinds import HOST, kind_of
 from kgen.evaluator.candidates.build import Extension
 from kgen.evaluator.correctness.distributions import change_weights, mixed, mixtures, seed_of
@@ -78,6 +78,7 @@ class Subject:
         self.model: torch.nn.Module  # these two from loading on
         self.call_model: Callable[..., Any]
         self.names: dict[str, Any] = {}  # of the candidate's file
+        self.enters = False  # whether its whole forward may be one call of C: the launches of that are not seen
         self.matched = False
         self.base: dict[str, torch.Tensor] = {}
         self.weights: dict[str, torch.Tensor] = {}
@@ -223,7 +224,9 @@ class Subject:
         if not self.holds_outputs and reply["end"] <= self.output.size < 2 * reply["end"]:  # one of large outputs at a time
             first, state = self.output.read(reply["first"], self.device)
         self._set_weights(request["change"])
+        self.enters = True
         second, later = self._forward(inputs, request, seeded=not request.get("go_on"))
+        self.enters = False
         reply["mutated"] = _beside(guards) or self.behind or reply["mutated"] or self._mutated(inputs, pristine)
         reply["alias"] = reply["alias"] or self._alias(second, inputs) or self._reused(first, second)
         same = _bitwise([first, state], [second, later])
@@ -282,7 +285,7 @@ class Subject:
     @contextmanager
     def _fenced(self) -> Iterator[None]:
         """Fences behind what the block allocates, and in front of the parts of an allocation that launches get."""
-        launch = self.names.get(LAUNCH)
+        launch, entry = self.names.get(LAUNCH), self.names.get(ENTRY)
 
         def seen(*arguments: Any) -> None:
             self.fences.see_launch(arguments)
@@ -291,11 +294,12 @@ class Subject:
         with self.fences:
             if launch is not None:
                 self.names[LAUNCH] = seen
+            if entry is not None and not self.enters:
+                self.names[ENTRY] = lambda *given: None
             try:
                 yield
             finally:
-                if launch is not None:
-                    self.names[LAUNCH] = launch
+                self.names |= {name: own for name, own in ((LAUNCH, launch), (ENTRY, entry)) if own is not None}
 
     def _seed(self, number: int) -> None:
         """Seed the generators one by one; ``torch.manual_seed`` also asks devices that a candidate may register."""

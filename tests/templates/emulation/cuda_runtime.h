@@ -239,6 +239,8 @@ struct cudaLaunchConfig_t {
     unsigned numAttrs;
 };
 int cudaGetLastError();
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
+static inline int cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) { return *status = cudaStreamCaptureStatusNone; }
 int cudaGetDevice(int* device);
 int cudaDeviceGetAttribute(int* value, int attribute, int device);
 int cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream);
