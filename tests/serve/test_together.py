@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,12 @@ def request(id: str) -> list[StoredRequest]:
     return [StoredRequest("owner", id, "digest", 0, {"candidate": "x"})]
 
 
-def test_requests_that_wait_for_a_commit_share_the_next_one(newest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def store(tmp_path: Path, newest: Path) -> Path:
+    return Path(shutil.copy(newest, tmp_path / "kgen.db"))
+
+
+def test_requests_that_wait_for_a_commit_share_the_next_one(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     first, go_on, add_all = threading.Event(), threading.Event(), requests.add_all
 
@@ -31,7 +37,7 @@ def test_requests_that_wait_for_a_commit_share_the_next_one(newest: Path, monkey
         return add_all(database, batches)
 
     monkeypatch.setattr(requests, "add_all", slow)
-    with Database.open(str(newest)) as database:
+    with Database.open(str(store)) as database:
         together = Together(database)
         futures = [together.submit(lambda: request("0"), list)]
         assert first.wait(30)
@@ -43,7 +49,7 @@ def test_requests_that_wait_for_a_commit_share_the_next_one(newest: Path, monkey
         assert all(requests.find(database, "owner", str(n)) for n in range(6))
 
 
-def test_one_that_cannot_be_stored_costs_no_other_its_place(newest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_cannot_be_stored_costs_no_other_its_place(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_all = requests.add_all
 
     def failing(database: Database, batches: Any) -> Any:
@@ -52,7 +58,7 @@ def test_one_that_cannot_be_stored_costs_no_other_its_place(newest: Path, monkey
         return add_all(database, batches)
 
     monkeypatch.setattr(requests, "add_all", failing)
-    with Database.open(str(newest)) as database:
+    with Database.open(str(store)) as database:
         together = Together(database)
         names = [f"good {n}" for n in range(7)] + ["bad"]
         futures = {name: together.submit(partial(request, name), list) for name in names}
@@ -61,7 +67,7 @@ def test_one_that_cannot_be_stored_costs_no_other_its_place(newest: Path, monkey
             futures["bad"].result(30)
 
 
-def test_work_waits_while_requests_come_and_not_for_ever(newest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_waits_while_requests_come_and_not_for_ever(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, slept = [10.0], []
 
     def sleep(seconds: float) -> None:
@@ -69,7 +75,7 @@ def test_work_waits_while_requests_come_and_not_for_ever(newest: Path, monkeypat
         now[0] += seconds
         together._came = now[0] if now[0] < 10.15 else together._came  # another request has come
 
-    with Database.open(str(newest)) as database:
+    with Database.open(str(store)) as database:
         together = Together(database)
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
         together.wait_until_quiet(1.0)
