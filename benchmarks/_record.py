@@ -60,12 +60,20 @@ def conditions() -> Conditions:
     )
 
 
-def record(name: str, title: str, rows: Sequence[Mapping[str, Cell]], notes: str = "") -> Path:
+def conditions_of(name: str) -> Conditions:
+    """The conditions of the record ``name``."""
+    return Conditions(**json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["conditions"])
+
+
+def record(
+    name: str, title: str, rows: Sequence[Mapping[str, Cell]], notes: str = "", where: Conditions | None = None
+) -> Path:
     """Write ``rows``, whose keys are columns, under ``name`` and print the table. Returns the path of the Markdown file.
 
-    ``notes`` describes the measurement. The table shows floats with four significant digits; the JSON has them in full.
+    ``notes`` describes the measurement, and ``where`` its conditions, by default those of this process. The table shows
+    floats with four significant digits. The JSON has them in full.
     """
-    where = conditions()
+    where = where or conditions()
     RESULTS.mkdir(exist_ok=True)
     document = {"title": title, "notes": notes, "conditions": asdict(where), "rows": [dict(row) for row in rows]}
     (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
