@@ -17,11 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import median
 from types import ModuleType
 
-import _gpu
 import torch
+from _gpu import interleaved
 from _record import Cell, record
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -33,10 +32,8 @@ from kgen.protocol import Accuracy
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 
-ROUNDS = 15  # samples of each subject
 TOKENS = 16384  # rows of queries of one head, over all of the batch
 WIDTH = 2048  # elements of all heads of a row
-_SLEEP_CYCLES = 1_000_000  # cycles; 0.5 ms, longer than a launch
 _BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 
 _TEXT = """
@@ -167,19 +164,6 @@ def backends(case: Case, inputs: list[torch.Tensor]) -> dict[str, Callable[[], t
     return found
 
 
-def milliseconds(subjects: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The median of each subject in milliseconds, from interleaved samples."""
-    flush = torch.ones(64 << 20, device="cuda")
-    samples: dict[str, list[float]] = {name: [] for name in subjects}
-    for call in subjects.values():
-        call()
-    for number in range(ROUNDS):
-        for name, call in list(subjects.items())[:: 1 if number % 2 else -1]:
-            flush.add_(1.0)
-            samples[name].append(_gpu.milliseconds(call, _SLEEP_CYCLES))
-    return {name: median(values) for name, values in samples.items()}
-
-
 def errors(case: Case, inputs: list[torch.Tensor], calls: dict[str, Callable[[], torch.Tensor]]) -> dict[str, float]:
     """The norm of each subject's difference to float64 over that of the result, of the first four heads."""
     exact = case.library([x[:1, :4].double() for x in inputs])
@@ -194,7 +178,7 @@ def row_of(case: Case, found: list[Way]) -> dict[str, Cell]:
     calls: dict[str, Callable[[], torch.Tensor]] = {"default": lambda: case.library(inputs), "compile": lambda: compiled(*inputs), **library}
     models = {way.name: way.module.ModelNew() for way in found}
     calls |= {name: (lambda model=model: model(*inputs)) for name, model in models.items()}
-    times = milliseconds(calls)
+    times = interleaved(calls)
     torch.compiler.reset()
     best = min(models, key=times.__getitem__)
     backend = min(library, key=times.__getitem__)

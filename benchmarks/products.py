@@ -17,11 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from types import ModuleType
 
-import _gpu
 import torch
+from _gpu import interleaved
 from _record import Cell, record
 
 from kgen.candidate import Candidate, Params
@@ -47,8 +46,6 @@ HALF_SIZES = (
 )  # fmt: skip
 COMBINATIONS = 2  # of each variant in a half type; the first ones are predicted to be the fastest
 MOST_EXACT = 1 << 26  # elements of the result that are computed in float64
-ROUNDS = 15  # samples of each subject
-_SLEEP_CYCLES = 1_000_000  # cycles; 0.5 ms, longer than a launch
 
 _TEXT = """
 import torch
@@ -121,19 +118,6 @@ def tf32(allowed: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def milliseconds(subjects: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The median of each subject in milliseconds, from interleaved samples."""
-    flush = torch.ones(64 << 20, device="cuda")
-    samples: dict[str, list[float]] = {name: [] for name in subjects}
-    for call in subjects.values():
-        call()
-    for number in range(ROUNDS):
-        for name, call in list(subjects.items())[:: 1 if number % 2 else -1]:
-            flush.add_(1.0)
-            samples[name].append(_gpu.milliseconds(call, _SLEEP_CYCLES))
-    return {name: median(values) for name, values in samples.items()}
-
-
 def rows_of(size: tuple[int, int, int], found: list[tuple[Way, ModuleType]], hardware: Hardware, dtype: str) -> list[dict[str, Cell]]:
     """A row for each subject of this size."""
     torch.manual_seed(0)
@@ -159,9 +143,9 @@ def rows_of(size: tuple[int, int, int], found: list[tuple[Way, ModuleType]], har
     calls: dict[str, Callable[[], torch.Tensor]] = {n: (lambda a=a: by_library(a)) for n, (a, _) in library.items()}
     calls |= {name: (lambda m=m: m(x)) for name, (_, m) in models.items()}
     errors = _errors(linear, x, calls)
-    times = milliseconds(calls)
-    prepared = {} if half else milliseconds({name: prepare(m) for name, (_, m) in models.items()})
-    repaired = {} if half else milliseconds({name: (lambda m=m: m(special)) for name, (_, m) in models.items()})
+    times = interleaved(calls)
+    prepared = {} if half else interleaved({name: prepare(m) for name, (_, m) in models.items()})
+    repaired = {} if half else interleaved({name: (lambda m=m: m(special)) for name, (_, m) in models.items()})
     basis = Basis(found[0][0].work, hardware.ceilings)
     rows = []
     for name in calls:

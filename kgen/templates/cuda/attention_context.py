@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from kgen.codegen.arguments import arguments as pointers, sources
 from kgen.codegen.c_printer import load_statement, pointer, row_statements, statement
 from kgen.codegen.template import Argument, Schedule
 from kgen.compiler.graph.dtypes import DTYPES, value_type
-from kgen.compiler.loops.attention import Attention, Matrices
+from kgen.compiler.loops.attention import Attention, Matrices, attention
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import ROW, Load, taken
 from kgen.templates.cuda import common
 
 ALIGNED = 8  #: elements of 16 bits that TMA takes at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfAttention(Schedule):
+    """A schedule of attention in one kernel, which TMA loads; ``parts`` are those of its program."""
+
+    @cached_property
+    def parts(self) -> Attention:
+        found = attention(self.program)
+        assert found is not None, "the schedule's programs are attention"
+        return found
+
+    @property
+    def early(self) -> bool:
+        return True
 
 
 def padded(size: int, to: int) -> int:

@@ -8,19 +8,18 @@ in front.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 from kgen.candidate import Params
 from kgen.codegen.arguments import rendering
 from kgen.codegen.space import Axis, Constraint, Space
-from kgen.codegen.template import Rendering, Schedule, Task, Template, parameter
+from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES, is_narrow, nbytes
-from kgen.compiler.loops.attention import Attention as Parts
 from kgen.compiler.loops.attention import Matrices, attention
 from kgen.compiler.loops.program import Program
 from kgen.devices.hardware import Hardware
 from kgen.devices.roofline import Arithmetic
-from kgen.templates.cuda.attention_context import ALIGNED, arguments, attention_context, loaded_in_vectors, padded, terms_memory
+from kgen.templates.cuda.attention_context import ALIGNED, OfAttention, arguments, attention_context, loaded_in_vectors, padded, terms_memory
 
 WIDEST = 256  # elements of a row of an operand; registers of a warpgroup hold no more of a result
 WIDEST_SPLIT = 128  # the same where sums of a tile wait beside the result
@@ -36,23 +35,13 @@ _RESIDENT = 6  # more of them in a block that takes several tiles of rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention(Schedule):
+class Attention(OfAttention):
     warpgroups: int = parameter("warpgroups that multiply, 64 rows of queries each")
     keys: int = parameter("keys and values in a tile")
     stages: int = parameter("tiles in flight, of keys and of values")
     products: int = parameter("products of float16 terms that stand for one of float32")
     blocks: str = parameter("one for each tile of rows of queries, or as many as run at once: resident, and each takes several")
     loads: str = parameter("what maps of scores read is loaded ahead of these, or late: behind them")
-
-    @cached_property
-    def parts(self) -> Parts:
-        found = attention(self.program)
-        assert found is not None, "the schedule's programs are attention"
-        return found
-
-    @property
-    def early(self) -> bool:
-        return True
 
     @property
     def narrow(self) -> bool:

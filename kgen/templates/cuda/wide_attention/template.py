@@ -7,18 +7,17 @@ cluster share what TMA loads of keys and values. Float32 operands are split into
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 from kgen.candidate import Params
 from kgen.codegen.arguments import rendering
 from kgen.codegen.space import Axis, Constraint, Space
-from kgen.codegen.template import Rendering, Schedule, Task, Template, parameter
-from kgen.compiler.loops.attention import Attention as Parts
+from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.loops.attention import attention
 from kgen.compiler.loops.program import Program
 from kgen.devices.hardware import Hardware
 from kgen.devices.roofline import Arithmetic
-from kgen.templates.cuda.attention_context import arguments, attention_context, padded, terms_memory
+from kgen.templates.cuda.attention_context import OfAttention, arguments, attention_context, padded, terms_memory
 
 MOST_KEYS = 512  # two warpgroups have their scores in registers
 WIDER_THAN = 128  # elements; `tiled_attention` takes narrower heads
@@ -33,19 +32,9 @@ _BARRIER_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wide(Schedule):
+class Wide(OfAttention):
     cluster: int = parameter("blocks that share tiles of keys and values")
     stages: int = parameter("tiles of keys in flight")
-
-    @cached_property
-    def parts(self) -> Parts:
-        found = attention(self.program)
-        assert found is not None, "the schedule's programs are attention"
-        return found
-
-    @property
-    def early(self) -> bool:
-        return True
 
     @property
     def keys(self) -> int:
