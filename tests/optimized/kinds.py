@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import random
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -322,7 +323,9 @@ def checkpointed() -> Any:
 @kind
 def scripted_part() -> Any:
     module = Of(lambda m, x: m.part(m.linear(x)))
-    module.part = torch.jit.trace(nn.ReLU(), x())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # it is deprecated, and people have such modules
+        module.part = torch.jit.trace(nn.ReLU(), x())
     return module, x()
 
 
