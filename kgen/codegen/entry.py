@@ -12,7 +12,6 @@ from typing import Any
 
 from kgen.codegen.body import Body, Layout, Memory, Run
 from kgen.codegen.forward import Forward, python_name
-from kgen.devices.kinds import KINDS
 
 #: ``c10::ScalarType`` by dtype: numbers of torch's C interface.
 _SCALAR_TYPES = {
@@ -129,8 +128,3 @@ def _taken(name: str, of: Any, batch_input: str | None) -> Taken:
 def _as_c(expression: str) -> str:
     """The expression in C, in 64 bits. Sizes are not negative, so that divisions are rounded alike."""
     return re.sub(r"\b(\d+)\b", r"\1ll", expression.replace("//", "/").replace("max(", "largest("))
-
-
-def serves(device_type: str) -> bool:
-    """Whether files for a kind of device have such a function."""
-    return KINDS[device_type].accelerator

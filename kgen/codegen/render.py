@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 from kgen import __version__, plan_name, syntax
 from kgen.candidate import CALL, GRAPH, LAUNCHING, Candidate, Params
 from kgen.codegen.body import Body, Run
-from kgen.codegen.entry import Entry, entry, serves
+from kgen.codegen.entry import Entry, entry
 from kgen.codegen.forward import Forward, targets
 from kgen.codegen.functions import Functions
 from kgen.codegen.linker import helpers
@@ -243,7 +243,7 @@ class _File:
 
     def _entry(self) -> Entry | None:
         """The function that does all of forward, where the file is to have one; ``None`` where there is none."""
-        if self.launching != CALL or len(self.bodies) > 1 or not serves(self.device_type):
+        if self.launching != CALL or len(self.bodies) > 1 or not KINDS[self.device_type].accelerator:
             return None
         ((way, body),) = self.bodies
         return entry(body, Forward(way.plan.graph, self.model))
