@@ -7,9 +7,10 @@ import struct
 from functools import lru_cache
 from typing import Callable, Mapping, Sequence
 
+from kgen.codegen.symbols import symbol
 from kgen.codegen.target import target
 from kgen.compiler.graph.dtypes import NARROW, is_float, is_narrow, loaded, stored, value_type
-from kgen.compiler.loops.expr import Arg, Binary, Call, Cast, Columns, Const, Expr, Unary, Where, calls, nodes
+from kgen.compiler.loops.expr import Arg, Binary, Call, Cast, Columns, Const, Expr, Unary, Where, calls
 from kgen.compiler.loops.functions import FUNCTIONS, Function
 from kgen.compiler.loops.passes import Pass, Passes
 from kgen.compiler.loops.program import Load, Map, Program, Store, Window
@@ -88,9 +89,11 @@ class _Printer:
 
     def _function(self, name: str) -> str:
         """A function as the device spells it."""
-        if name in self.primitives:
-            return self.primitives[name]
-        return f"{name}{_HALF}" if self.narrow and _has_half(name, self.device_type) else name
+        if not self.device_type:
+            return name
+        spelled = self.primitives.get(name) or (f"{name}{_HALF}" if self.narrow and _has_half(name, self.device_type) else name)
+        space, colons, own = spelled.rpartition("::")
+        return space + colons + symbol(own)
 
 
 def number(of: Const) -> str:
@@ -179,18 +182,10 @@ def pointer(tensor: str) -> str:
     return f"{tensor}_in"
 
 
-@lru_cache(maxsize=1 << 14)
-def functions_of(of: Expr, device_type: str, half: bool = False) -> tuple[str, ...]:
-    """The functions that an expression calls in C, in the order of its text."""
-    printer = _Printer(device_type, half)
-    return tuple(printer._function(node.function).rpartition(":")[2] for node in nodes(of) if isinstance(node, Call))
-
-
-def tabled(device_type: str) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """The functions of the table, and those for results of half types: the text of each in C, and the functions that it calls."""
-    found = {name: (function(f, device_type), functions_of(f.body, device_type)) for name, f in FUNCTIONS.items()}
-    halves = {name: f for name, f in FUNCTIONS.items() if _has_half(name, device_type)}
-    return found | {name + _HALF: (function(f, device_type, NARROW[0]), functions_of(f.half or f.body, device_type, True)) for name, f in halves.items()}
+def tabled(device_type: str) -> dict[str, str]:
+    """The functions of the table, and those for results of half types, in C."""
+    found = {name: function(f, device_type) for name, f in FUNCTIONS.items()}
+    return found | {name + _HALF: function(f, device_type, NARROW[0]) for name, f in FUNCTIONS.items() if _has_half(name, device_type)}
 
 
 def function(f: Function, device_type: str, dtype: str = "float32") -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Sequence
 
+from kgen.codegen.symbols import symbol
 from kgen.compiler.operators.reductions import COMBINES
 
 
-WHOLE = "int64_t"  #: the C type of results of integers
+WHOLE = symbol("int64_t")  #: the C type of results of integers
 PLACE = "long long"  #: the C type of places; kernels whose places all fit an ``int`` keep them so
 
 
@@ -40,7 +41,7 @@ def _scalar(word: str, start: str, merge: str, type_: str = "float") -> Combine:
 
 
 def _extreme(word: str, kind: str, start: str) -> Combine:
-    merge, in_order = (f"{how}_{kind}({{0}}, {{1}}, {{2}}, {{3}});" for how in ("merge", "take"))
+    merge, in_order = (f"{symbol(f'{how}_{kind}')}({{0}}, {{1}}, {{2}}, {{3}});" for how in ("merge", "take"))
     return Combine(word, (start, "9223372036854775807LL"), merge, merge, ("float", PLACE), in_order)
 
 
@@ -49,13 +50,13 @@ def _extreme(word: str, kind: str, start: str) -> Combine:
 SPELLED = {
     "sum": _scalar("The sum", "0.0f", "{0} += {1};"),
     "product": _scalar("The product", "1.0f", "{0} *= {1};"),
-    "max": _scalar("The maximum", "-INFINITY", "{0} = nan_max({0}, {1});"),
-    "min": _scalar("The minimum", "INFINITY", "{0} = nan_min({0}, {1});"),
+    "max": _scalar("The maximum", "-INFINITY", f"{{0}} = {symbol('nan_max')}({{0}}, {{1}});"),
+    "min": _scalar("The minimum", "INFINITY", f"{{0}} = {symbol('nan_min')}({{0}}, {{1}});"),
     "max_finite": _scalar("The maximum, NaN left out,", "-FLT_MAX", "{0} = fmaxf({0}, {1});"),
     "argmax": _extreme("The maximum and its first place", "argmax", "-INFINITY"),
     "argmin": _extreme("The minimum and its first place", "argmin", "INFINITY"),
-    "softmax": Combine("Running maxima and sums", ("-FLT_MAX", "0.0f"), "merge_softmax({0}, {1}, {2}, {3});", "", ("float",) * 2),
-    "moments": Combine("Moments", ("0.0f",) * 3, "merge_moments({0}, {1}, {2}, {3}, {4}, {5});", "", ("float",) * 3),
+    "softmax": Combine("Running maxima and sums", ("-FLT_MAX", "0.0f"), symbol("merge_softmax") + "({0}, {1}, {2}, {3});", "", ("float",) * 2),
+    "moments": Combine("Moments", ("0.0f",) * 3, symbol("merge_moments") + "({0}, {1}, {2}, {3}, {4}, {5});", "", ("float",) * 3),
     "whole_sum": _scalar("The sum of integers", "0", "{0} += {1};", WHOLE),
     "whole_product": _scalar("The product of integers", "1", "{0} *= {1};", WHOLE),
     "whole_max": _scalar("The maximum of integers", "INT64_MIN", "{0} = {1} > {0} ? {1} : {0};", WHOLE),

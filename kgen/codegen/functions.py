@@ -18,9 +18,10 @@ from kgen.compiler.loops.canonical import digest
 
 @dataclass
 class Functions:
-    """The texts of kernels, each function once, in the order in which they were added."""
+    """The texts of kernels with their symbols, each function once, in the order in which they were added."""
 
     texts: list[str] = field(default_factory=list)
+    symbols: list[str] = field(default_factory=list)
     _known: dict[tuple[object, ...], tuple[str, Rendering]] = field(default_factory=dict)
 
     def add(self, task: Task, params: Params, text: str, rendering: Rendering) -> tuple[str, Rendering]:
@@ -28,6 +29,7 @@ class Functions:
         key = (task.kernel.schedule, digest(task.program()), tuple(params.items()), nameless(text, _names(task), [a.name for a in rendering.arguments]))
         if rendering.before or key not in self._known:
             self.texts.append(text)
+            self.symbols += rendering.symbols
             self._known.setdefault(key, (task.kernel.name, rendering))
             return task.kernel.name, rendering
         name, first = self._known[key]

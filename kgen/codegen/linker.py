@@ -1,6 +1,7 @@
-"""The linker: the helper functions that kernels call, directly or not, found by their names as a linker of C finds symbols.
+"""The linker: the helper functions that kernels call, directly or not, by the symbols that kernels and helpers say they need.
 
-Functions of the table say which others they call. A helper's text is read for them once in a process, a kernel's each time.
+Kernels are not searched for calls: each call has a mark from where it is written (:mod:`kgen.codegen.symbols`).
+The files of helpers are marked once in a process.
 """
 
 from __future__ import annotations
@@ -12,25 +13,25 @@ from typing import Iterable, Iterator, Mapping
 
 from kgen.codegen.c_printer import tabled
 from kgen.codegen.combines import PLACE, SPELLED
-from kgen.codegen.target import Helpers, words
+from kgen.codegen.symbols import linked, written
+from kgen.codegen.target import Helpers
 from kgen.codegen.template import FOLDER
 from kgen.compiler.operators.reductions import COMBINES
 
-_CALL = re.compile(r"\b([a-z_][a-z0-9_]*)\s*(?:<(?:[^<>;]|<[^<>;]*>)*>)?\(")
 _DEFINITION = re.compile(r"^\S.*?\b(\w+)\([^()]*\) \{$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class _Helper:
-    """A helper of a ``kind``, and the functions that it calls: of the table, or a file of the device's folder of that name."""
+    """A helper of a ``kind``, and its symbols: functions of the table, or files of the device's folder of that name."""
 
     kind: str
     text: str
-    calls: tuple[str, ...]
+    symbols: tuple[str, ...]
 
 
-def helpers(text: str, device_type: str) -> Helpers:
-    """The functions that ``text`` calls, directly or not."""
+def helpers(symbols: Iterable[str], device_type: str) -> Helpers:
+    """The functions among the symbols, and those that they call, directly or not."""
     known, defines = _known(device_type)
     order: dict[str, None] = {}
     seen: set[str] = set()
@@ -40,20 +41,21 @@ def helpers(text: str, device_type: str) -> Helpers:
             key = defines.get(name, name)
             if key in known and key not in seen:
                 seen.add(key)
-                visit(known[key].calls)
+                visit(known[key].symbols)
                 order[key] = None
 
-    visit(_CALL.findall(text))
-    math, table, kernels = ([known[key].text for key in order if known[key].kind == kind] for kind in ("functions", "table", "kernels"))
-    return Helpers("\n".join(math), "\n".join(table), "\n".join(kernels), words(text).union(*map(words, kernels)))
+    visit(symbols)
+    math, table, kernels = ([known[key] for key in order if known[key].kind == kind] for kind in ("functions", "table", "kernels"))
+    texts = ("\n".join(helper.text for helper in of) for of in (math, table, kernels))
+    return Helpers(*texts, frozenset(symbols).union(*(helper.symbols for helper in kernels)))
 
 
 @lru_cache(maxsize=None)
 def _known(device_type: str) -> tuple[Mapping[str, _Helper], Mapping[str, str]]:
     """The helpers for a kind of device by their names, and for each function the name of the helper that defines it."""
-    known = {name: _Helper("table", text, calls) for name, (text, calls) in tabled(device_type).items()}
+    known = {name: _Helper("table", *linked(text)) for name, text in tabled(device_type).items()}
     files = [(kind, name, text) for kind in ("functions", "kernels") for name, text in _files(device_type, kind)]
-    known |= {name: _Helper(kind, text, tuple(_CALL.findall(text))) for kind, name, text in files}
+    known |= {name: _Helper(kind, *linked(written(text))) for kind, name, text in files}
     return known, {function: name for _, name, text in files for function in _DEFINITION.findall(text)}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
 
 from kgen import __version__, plan_name, syntax
 from kgen.candidate import CALL, GRAPH, LAUNCHING, Candidate, Params
@@ -19,9 +19,11 @@ from kgen.codegen.functions import Functions
 from kgen.codegen.linker import helpers
 from kgen.codegen.module_source import ModuleSource, module_source
 from kgen.codegen.registry import template_for
+from kgen.codegen.symbols import extension, linked, symbol
 from kgen.codegen.target import target
 from kgen.codegen.template import FOLDER, Rendering, Schedule, Task
 from kgen.compiler.fusion.steps import FusionPlan, Kernel
+from kgen.compiler.graph.dtypes import DTYPES
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import KINDS
@@ -31,6 +33,8 @@ from kgen.problems.problem import Problem
 
 if TYPE_CHECKING:
     import jinja2
+
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def decided(task: Task, params: Params) -> Schedule:
 
 
 def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
-    """The text of one kernel with its launcher, without the helpers that it calls.
+    """The text of one kernel with its launcher, without the helpers that it calls, and its rendering, which names these.
 
     Raises :class:`RenderError` where the template is wrong, or its schedules have other parameters.
     """
@@ -80,16 +84,16 @@ def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
 
     template, rendering = template_for(task), template_for(task).render(decided(task, params))
     try:
-        text = _environment(template.folder).get_template(template.file).render(**rendering.context)
+        text, symbols = _in_c(template.file, rendering.context, template.folder)
     except jinja2.TemplateError as error:
         raise RenderError(f"template {template.file}: {error}") from error
-    return text.strip(), rendering
+    elements = (DTYPES[dtype].memory for dtype in task.program().tensor_dtypes.values())
+    return text, replace(rendering, symbols=(*symbols, *elements))
 
 
-def translation_unit(texts: Sequence[str], device_type: str) -> str:
-    """Kernels as one file for the device, with the helpers that they call in front."""
-    body = "\n\n".join(texts)
-    parts = [*target(device_type).headers(helpers(body, device_type)), body]
+def translation_unit(texts: Sequence[str], symbols: Iterable[str], device_type: str) -> str:
+    """Kernels as one file for the device, with the helpers among their symbols in front."""
+    parts = [*target(device_type).headers(helpers(symbols, device_type)), *texts]
     return "\n\n".join(p.strip() for p in parts if p.strip())
 
 
@@ -104,18 +108,26 @@ def constant_names(graphs: Iterable[OpGraph]) -> dict[str, str]:
     return {text: f"CONSTANT_{at + 1}" if len(texts) > 1 else "CONSTANT" for at, text in enumerate(texts)}
 
 
+def _in_c(file: str, context: Mapping[str, Any], folder: Path = HERE) -> tuple[str, tuple[str, ...]]:
+    """A template's text in C, and its symbols."""
+    return linked(_environment(folder, in_c=True).get_template(file).render(**context).strip())
+
+
 @lru_cache(maxsize=None)
-def _environment(folder: Path = Path(__file__).parent) -> "jinja2.Environment":
+def _environment(folder: Path = HERE, in_c: bool = False) -> "jinja2.Environment":
     import jinja2
 
-    return jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
+        extensions=[extension()] if in_c else [],
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         auto_reload=False,
     )
+    made.globals["symbol"] = symbol
+    return made
 
 
 class _File:
@@ -129,7 +141,7 @@ class _File:
         self.graph = ways[0].plan.graph
         self.model = module_source(problem.source, problem.path)
 
-    def _texts(self) -> list[str]:
+    def _functions_of_kernels(self) -> Functions:
         """The texts of the kernels; the bodies of forward are made from how they are called."""
         functions = Functions()
         for way in self.ways:
@@ -139,10 +151,10 @@ class _File:
                 launchers[kernel], renderings[kernel.name] = functions.add(task, params, *kernel_text(task, params))
                 self.kernels.append((launchers[kernel], renderings[kernel.name]))
             self.bodies.append((way, self._body(way, renderings, launchers)))
-        return functions.texts
+        return functions
 
     def candidate(self) -> Candidate:
-        source = self._source(self._texts())
+        source = self._source(self._functions_of_kernels())
         params = self._params
         plan = Plan.of_modes([(w.mode, w.plan.data) for w in self.ways])
         return Candidate(
@@ -170,11 +182,12 @@ class _File:
 
     # The module
 
-    def _source(self, texts: list[str]) -> str:
+    def _source(self, kernels: Functions) -> str:
         runs = [run for _, body in self.bodies for run in body.runs]
         of_entry = self._entry()
-        launches = self._launches(runs, of_entry)
-        kernel_source = translation_unit([*texts, launches], self.device_type) if texts else ""
+        texts, symbols = zip(*self._launches(runs, of_entry))
+        needed = [*kernels.symbols, *(name for of in symbols for name in of)]
+        kernel_source = translation_unit([*kernels.texts, *texts], needed, self.device_type) if kernels.texts else ""
         flags = compiler_flags(self.hardware, (f for _, r in self.kernels for f in r.flags), any(r.specific for _, r in self.kernels))
         digest = hashlib.sha256("\0".join([kernel_source, *flags]).encode()).hexdigest()[:16]
         stem = re.sub(r"\W", "_", self.problem.name)[:40]
@@ -194,7 +207,7 @@ class _File:
             "dtype": self.problem.dtype,
             "modes": "train and eval mode" if self.both_modes or len(self.ways) > 1 else f"{self.ways[0].mode} mode",
             "device_name": self.hardware.name,
-            "imports": _imports(model, bool(texts), any(way["kept"] for way in ways), self._uses_functional(ways), self.launching == GRAPH),
+            "imports": _imports(model, bool(kernel_source), any(way["kept"] for way in ways), self._uses_functional(ways), self.launching == GRAPH),
             "kernel_source": kernel_source,
             "source_constant": self.target.source_constant,
             "flags_constant": self.target.flags_constant,
@@ -231,15 +244,14 @@ class _File:
         return text
 
     def has_entry(self) -> bool:
-        self._texts()
+        self._functions_of_kernels()
         return self._entry() is not None
 
-    def _launches(self, runs: Sequence[Run], of_entry: Entry | None) -> str:
-        """The functions of C that launch the kernels, and the one that does all of forward."""
-        texts = [_environment().get_template("launches.j2").render(runs=runs, device_type=self.device_type)]
+    def _launches(self, runs: Sequence[Run], of_entry: Entry | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The functions of C that launch the kernels, and the one that does all of forward, each with its symbols."""
+        yield _in_c("launches.j2", {"runs": runs, "device_type": self.device_type})
         if of_entry:
-            texts.append(_environment().get_template("entry.j2").render(alignment=self.target.alignment, **of_entry.context))
-        return "\n\n".join(text.strip() for text in texts)
+            yield _in_c("entry.j2", {"alignment": self.target.alignment, **of_entry.context})
 
     def _entry(self) -> Entry | None:
         """The function that does all of forward, where the file is to have one; ``None`` where there is none."""

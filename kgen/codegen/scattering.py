@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from kgen.codegen.c_printer import literal, output_pointer, pointer
+from kgen.codegen.symbols import symbol
 from kgen.compiler.graph.dtypes import DTYPES, stored
 from kgen.compiler.graph.library_call import BatchSize
 from kgen.compiler.loops.program import Program, Scatter
@@ -41,7 +42,7 @@ def begun(program: Program, scatter: Scatter) -> Begun:
     value = f"{source}[{place}]" if source else stored(literal(scatter.start, scatter.dtype), scatter.dtype, scatter.dtype)
     whole = scatter.elements.multiple if isinstance(scatter.elements, BatchSize) else scatter.elements
     width = math.gcd(int(whole), scatter.period, VECTOR_BYTES // DTYPES[scatter.dtype].nbytes)
-    vector = f"load_vector<{width}>({source} + {place})" if source else f"fill_vector<{ctype}, {width}>({value})"
+    vector = f"{symbol('load_vector')}<{width}>({source} + {place})" if source else f"{symbol('fill_vector')}<{ctype}, {width}>({value})"
     return Begun(output_pointer(scatter.tensor), ctype, elements, value, source, width, vector)
 
 

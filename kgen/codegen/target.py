@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Callable, Mapping, Sequence
@@ -29,7 +28,7 @@ class Helpers:
     math: str
     table: str
     kernels: str
-    words: frozenset[str]  #: the names in the kernels, and in those helpers that may name types
+    symbols: frozenset[str]  #: of the kernels, and of those helpers that may name types
 
 
 @dataclass(frozen=True)
@@ -58,16 +57,10 @@ class Target:
     half_primitives: Mapping[str, str] = field(default_factory=dict)
 
 
-@lru_cache(maxsize=1 << 10)
-def words(text: str) -> frozenset[str]:
-    """The names in a text in C."""
-    return frozenset(re.findall(r"\w+", text))
-
-
 def types(helpers: Helpers, device_type: str) -> str:
     """The definitions of the types of elements that kernels and helpers name."""
     files = sorted((FOLDER / device_type / "types").iterdir())
-    return "\n".join(path.read_text() for path in files if path.stem in helpers.words)
+    return "\n".join(path.read_text() for path in files if path.stem in helpers.symbols)
 
 
 @lru_cache(maxsize=None)

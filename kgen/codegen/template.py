@@ -155,7 +155,7 @@ class Rendering:
     """A rendered task: the context of the template's text, and the arguments of its launcher.
 
     ``flags`` are those of the compiler that it asks for. ``specific`` says that the text uses features of one architecture (``sm_90a``)
-    that later ones lack.
+    that later ones lack. ``symbols`` are the helpers and types that the finished text needs.
     """
 
     context: Mapping[str, Any]
@@ -163,6 +163,7 @@ class Rendering:
     flags: tuple[str, ...] = ()
     specific: bool = False
     before: Before | None = None
+    symbols: tuple[str, ...] = ()
 
     @property
     def all_arguments(self) -> tuple[Argument, ...]:

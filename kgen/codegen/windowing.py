@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kgen.codegen.c_printer import block
+from kgen.codegen.symbols import symbol
 from kgen.compiler.loops.program import Load, Map, Program, Slide, Store, Window
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class WindowParts:
     def count(self) -> str:
         """The count of positions of a mean, in C."""
         return " * ".join(
-            f"covered<{s.taps}, {s.counted[0]}, {s.counted[1]}>(out_{self.letter(s)} * {s.stride} - {s.padding})"
+            f"{symbol('covered')}<{s.taps}, {s.counted[0]}, {s.counted[1]}>(out_{self.letter(s)} * {s.stride} - {s.padding})"
             for s in self.window.slides
         )  # fmt: skip
 

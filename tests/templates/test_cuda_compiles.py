@@ -183,6 +183,7 @@ class Text:
     origin: str
     plainest: bool
     warpgroups: bool  # products of them run in the background, in registers
+    symbols: tuple[str, ...]
 
     @property
     def optimised(self) -> bool:
@@ -264,12 +265,12 @@ def texts(arch: str, exhaustive: bool) -> tuple[Text, ...]:
     """All kernels for an architecture, each text once, renamed so that they can stand in one file."""
     found: dict[str, Text] = {}
     for variant in covering_set(arch, exhaustive):
-        body, _ = kernel_text(variant.task, variant.params)
+        body, rendering = kernel_text(variant.task, variant.params)
         if body not in found:
             name, own_name = f"kernel_{len(found)}", variant.task.kernel.name
             own = rf"\b{own_name}(?=_kernel\b|_merge_kernel\b|_begin_\d+\b|_finish\b|_contraction\b|_convolution\b|_attention\b|_pack_weight\b|_weight\b|_split_weight\b|_split\b|_layers?\b|\()"
             origin = f"{variant.case}: {own_name} {variant.params}"
-            found[body] = Text(re.sub(own, name, body), name, origin, variant.plainest, "wgmma" in body)
+            found[body] = Text(re.sub(own, name, body), name, origin, variant.plainest, "wgmma" in body, rendering.symbols)
     return tuple(found.values())
 
 
@@ -313,7 +314,7 @@ def _dealt(kernels: Sequence[Text]) -> list[tuple[Text, ...]]:
 
 def _compile(kernels: tuple[Text, ...], flags: tuple[str, ...], arch: str, folder: Path) -> Compiled:
     path = folder / f"{kernels[0].name}.cu"
-    path.write_text(translation_unit([k.body for k in kernels], "cuda"))
+    path.write_text(translation_unit([k.body for k in kernels], [name for k in kernels for name in k.symbols], "cuda"))
     compute = arch.replace("sm_", "compute_")
     command = ["nvcc", "-cubin", "-std=c++17", "-O3", "-Werror", "all-warnings", "-Xptxas=-v", *flags,
                f"-gencode=arch={compute},code={arch}", "-o", str(path.with_suffix(".cubin")), str(path)]  # fmt: skip
@@ -384,10 +385,10 @@ def test_every_schedule_and_strategy_is_compiled() -> None:
 def test_kernels_for_devices_without_the_instructions_of_sm_80_compile(tmp_path: Path) -> None:
     """Devices of sm_75 take all schedules but contractions."""
     of = design(made(source("return F.max_pool2d(x, 3).argmax(1), x.amax(1)", "torch.randn(4, 64, 33, 36)")), for_arch("sm_75"))
-    bodies = [kernel_text(Task(plan, kernel, of.hardware), next(space.allowed()))[0]
-              for choice in of.choices[:1] for _, plan in choice.plans for kernel, space in zip(plan.kernels, choice.spaces)]
+    kernels = [kernel_text(Task(plan, kernel, of.hardware), next(space.allowed()))
+               for choice in of.choices[:1] for _, plan in choice.plans for kernel, space in zip(plan.kernels, choice.spaces)]
     path = tmp_path / "old.cu"
-    path.write_text(translation_unit(bodies, "cuda"))
+    path.write_text(translation_unit([text for text, _ in kernels], [name for _, of in kernels for name in of.symbols], "cuda"))
     done = subprocess.run(["nvcc", "-cubin", "-std=c++17", "-gencode=arch=compute_75,code=sm_75", "-o", str(tmp_path / "old.cubin"), str(path)],
                           capture_output=True, text=True, timeout=120)  # fmt: skip
     assert done.returncode == 0 and "or_nan" in path.read_text(), done.stderr

@@ -18,6 +18,7 @@ from models import design, made, source
 
 from kgen.candidate import Candidate, Params
 from kgen.codegen.render import translation_unit
+from kgen.codegen.symbols import linked, written
 from kgen.devices.hardware import for_arch
 from kgen.problems.problem import LoadedProblem, Problem, load
 from kgen.protocol import Accuracy
@@ -461,7 +462,8 @@ def product_of_rows_in_registers(device: Device, turned: int, text: str = _ROWS_
     a, b, y = room((64, 64), torch.half), room((64, 128) if turned else (128, 64), torch.half), room((64, 128), torch.float)
     for operand in (a, b):
         operand.copy_(torch.randint(-9, 10, operand.shape))
-    unit = translation_unit([text.replace("TURNED = 0", f"TURNED = {turned}")], "cuda")
+    text, symbols = linked(written(text.replace("TURNED = 0", f"TURNED = {turned}")))
+    unit = translation_unit([text], symbols, "cuda")
     library = ctypes.CDLL(str(build(device.folder, unit, ["-gencode=arch=compute_90a,code=sm_90a"])))
     assert library.product(*(ctypes.c_void_p(x.data_ptr()) for x in (a, b, y))) == 0 and not device._message()
     return a.float() @ (b if turned else b.T).float(), y

@@ -15,6 +15,7 @@ from emulated import _built, host_text
 
 from kgen.codegen.c_printer import expression
 from kgen.codegen.linker import helpers
+from kgen.codegen.symbols import linked
 from kgen.compiler.loops.expr import SELF, filled
 from kgen.compiler.operators.table import OPS
 
@@ -42,7 +43,8 @@ def results(folder: Path, ops: Iterable[str], dtype: str) -> dict[str, torch.Ten
     loops = "\n".join(
         f'extern "C" void run_{op}(const float* x, float* y) {{\n    for (int i = 0; i < {len(NUMBERS)}; ++i) y[i] = {text};\n}}' for op, text in texts.items()
     )
-    of = helpers(loops, "cuda")
+    loops, symbols = linked(loops)
+    of = helpers(symbols, "cuda")
     library = ctypes.CDLL(str(_built(folder, "#include <cuda_runtime.h>\n" + host_text(of.math + of.table + loops), ["-O1"])))
     x = NUMBERS.float().numpy()
     found = {}

@@ -8,6 +8,7 @@ from typing import Any, Callable, Collection, Sequence
 from kgen.codegen.arguments import batch_moments, written
 from kgen.codegen.c_printer import fill, load_statement, pointer, spell, store_statement, store_value
 from kgen.codegen.space import Axis, Constraint
+from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Schedule, Task, parameter
 from kgen.compiler.graph.dtypes import DTYPES, loaded, stored, value_type
 from kgen.compiler.loops.indices import Size
@@ -126,14 +127,14 @@ def one_by_one(access: Load | Store, vec: int) -> bool:
 
 def load_vector(load: Load, vec: int, read_from: dict[str, str], once: bool, at: Callable[[str], str] = str) -> str:
     """The expression that loads neighbouring elements at once; ``at`` spells values that the index holds."""
-    vector = f"load_vector{'_once' if once else ''}<{vec}>({read_from[load.tensor]} + {load.access.index(at=at)})"
+    vector = f"{symbol('load_vector_once' if once else 'load_vector')}<{vec}>({read_from[load.tensor]} + {load.access.index(at=at)})"
     condition = load.access.condition()
     return f"{condition} ? {vector} : {filled_vector(load, vec)}" if condition else vector
 
 
 def filled_vector(load: Load, vec: int) -> str:
     """The expression of a vector of what stands where the mask does not hold."""
-    return f"fill_vector<{DTYPES[load.dtype].memory}, {vec}>({stored(fill(load), load.dtype, load.dtype)})"
+    return f"{symbol('fill_vector')}<{DTYPES[load.dtype].memory}, {vec}>({stored(fill(load), load.dtype, load.dtype)})"
 
 
 def store_statements(
@@ -151,7 +152,7 @@ def store_statements(
         elif store.access.mode(vec) == "vector":
             outer.append(f"Vector<{DTYPES[store.dtype].memory}, {vec}> {result};")
             inner.append(f"{result}.v[j] = {store_value(store)};")
-            close.append(f"{by}<{vec}>({target} + {store.access.index()}, {result});")
+            close.append(f"{symbol(by)}<{vec}>({target} + {store.access.index()}, {result});")
         else:
             inner.append(store_statement(store, target, "row", "(col + j)"))
     return outer, inner, close

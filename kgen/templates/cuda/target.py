@@ -15,7 +15,7 @@ _HEADERS = {
 
 
 def headers(helpers: Helpers) -> Sequence[str]:
-    used = [f"#include <{header}>" for header, beginnings in _HEADERS.items() if any(word.startswith(beginnings) for word in helpers.words)]
+    used = [f"#include <{header}>" for header, beginnings in _HEADERS.items() if not beginnings or any(name.startswith(beginnings) for name in helpers.symbols)]
     return "\n".join(used), types(helpers, "cuda"), helpers.math, helpers.table, helpers.kernels
 
 

@@ -56,7 +56,7 @@ def text_hash(task: KernelTask, variant: Variant) -> str:
         return ""
     text, rendering = kernel_text(task.of_schedule(variant.schedule), dict(variant.params))
     flags = compiler_flags(task.hardware, rendering.flags, rendering.specific)
-    whole = "\0".join([translation_unit([text], task.hardware.device_type), *flags])
+    whole = "\0".join([translation_unit([text], rendering.symbols, task.hardware.device_type), *flags])
     return hashlib.sha256(whole.encode()).hexdigest()
 
 

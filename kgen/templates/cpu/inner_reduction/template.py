@@ -9,6 +9,7 @@ from typing import Any
 from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
 from kgen.codegen.c_printer import block, describe, kept_values, row_statements, statement, store_statement
 from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import value_type
 from kgen.compiler.loops.passes import Pass, Passes
@@ -223,7 +224,7 @@ class _Reduction:
         values = self._values(r, kept, tile)
         self.clause = f" reduction(+ : {mean}_sum)"
         self.body.append(f"{mean}_sum += {r.arg};")
-        self.close = [f"moments_tile({count}_all, {mean}_all, {squares}_all, {mean}_sum, {values}, static_cast<int>(end - begin));"]
+        self.close = [f"{symbol('moments_tile')}({count}_all, {mean}_all, {squares}_all, {mean}_sum, {values}, static_cast<int>(end - begin));"]
         self.after = [f"const float {name} = static_cast<float>({name}_all);" for name in r.names]
 
     def _argmax(self, r: Reduce, kept: bool, tile: int) -> None:
@@ -243,7 +244,7 @@ class _Reduction:
         place = next(x for x in self.of.loads if x.name == r.args[1])
         self.close = block(f"if ({best} == {best} && ({best}_nan || {best}_tile {sign} {best}))", [
             f"{best} = {best}_nan ? NAN : {best}_tile;",
-            f"{at}_col = begin + first_place({values}, {best}, static_cast<int>(end - begin));",
+            f"{at}_col = begin + {symbol('first_place')}({values}, {best}, static_cast<int>(end - begin));",
         ])  # fmt: skip
         self.after = [f"const long long {at} = {place.access.index('row', f'{at}_col')};"]
 
@@ -273,7 +274,7 @@ class _Reduction:
         self.open = [f"float {largest}_tile = {largest};"]
         values = self._values(r, kept, tile)
         self.body.append(f"{largest}_tile = {r.arg} > {largest}_tile ? {r.arg} : {largest}_tile;")
-        self.close = [f"merge_tile({largest}, {total}, {largest}_tile, {values}, static_cast<int>(end - begin));"]
+        self.close = [f"{symbol('merge_tile')}({largest}, {total}, {largest}_tile, {values}, static_cast<int>(end - begin));"]
 
 
 TEMPLATE = Template(

@@ -9,6 +9,7 @@ from typing import Any, Sequence
 from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
 from kgen.codegen.c_printer import block, describe, fill, kept_values, statement, store_value
 from kgen.codegen.space import Axis, Constraint, Space, alike
+from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import loaded, value_type
 from kgen.compiler.loops.passes import Pass
@@ -30,8 +31,8 @@ _TAKE = {
                "{1} = {1}_taken ? {place} : {1};"),
     "argmin": ("const bool {1}_taken = {v} < {0} || ({v} != {v} && {0} == {0});", "{0} = {1}_taken ? {v} : {0};",
                "{1} = {1}_taken ? {place} : {1};"),
-    "softmax": ("const float {0}_larger = {v} > {0} ? {v} : {0}, {0}_shift = finite_max({0}_larger);",
-                "{1} = {1} * vec::exp_below(finite_max({0}) - {0}_shift) + vec::exp_below({v} - {0}_shift);", "{0} = {0}_larger;"),
+    "softmax": (f"const float {{0}}_larger = {{v}} > {{0}} ? {{v}} : {{0}}, {{0}}_shift = {symbol('finite_max')}({{0}}_larger);",
+                f"{{1}} = {{1}} * vec::{symbol('exp_below')}({symbol('finite_max')}({{0}}) - {{0}}_shift) + vec::{symbol('exp_below')}({{v}} - {{0}}_shift);", "{0} = {0}_larger;"),
 }  # fmt: skip
 
 #: Moments: the offsets of a tile's values, the tile merged into those before it (Chan et al. 1979), and the results.

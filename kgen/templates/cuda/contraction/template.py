@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from kgen.codegen.arguments import arguments as pointers, rendering, signature, sources, written
 from kgen.codegen.c_printer import describe, load_statement, output_pointer, pointer, row_statements, statement, store_statement
 from kgen.codegen.combines import SPELLED
+from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Before, Filled, Rendering, Task, Template
 from kgen.compiler.graph.dtypes import DTYPES, is_float, is_narrow
 from kgen.compiler.graph.library_call import X
@@ -94,7 +95,7 @@ def render(schedule: Contraction) -> Rendering:
         "terms": terms,
         "dtype": of.dtype,
         "operand": DTYPES[of.dtype].memory,
-        "mma": DTYPES[of.dtype].mma or "mma",
+        "mma": symbol(DTYPES[of.dtype].mma or "mma"),
         "half_operands": is_narrow(of.dtype),
         "terms_word": "terms" if terms == 2 else "float16",
         "splits": schedule.splits,
@@ -243,18 +244,18 @@ def _split(k: int, ld: int, terms: int, balanced: bool, rounded: bool) -> str:
     """The call that splits rows of this length."""
     if ld <= _SHORT_ROW:
         lanes = 1 << max(3, (ld // 8 - 1).bit_length())
-        return f"split_short_rows<{k}, {ld}, {lanes}, {terms}{', true' if balanced else ''}>"
+        return f"{symbol('split_short_rows')}<{k}, {ld}, {lanes}, {terms}{', true' if balanced else ''}>"
     for longest, threads, groups in _SPLITS:
         if ld <= longest:
             choices = ", false, true" if rounded else ", true" if balanced else ""
-            return f"split_rows<{k}, {ld}, {threads}, {groups}, {terms}{choices}>"
-    return f"split_long_rows<{k}, {ld}, 1024, {terms}{', true' if rounded else ''}>"
+            return f"{symbol('split_rows')}<{k}, {ld}, {threads}, {groups}, {terms}{choices}>"
+    return f"{symbol('split_long_rows')}<{k}, {ld}, 1024, {terms}{', true' if rounded else ''}>"
 
 
 def _split_columns(task: Task, k: int, ld: int, terms: int, balanced: bool) -> str:
     """The call that splits columns of this length: from registers of a cluster of blocks, where these have room for them."""
     name = "split_strips" if task.hardware.capability >= 90 and ld <= _LONGEST_STRIP else "split_columns"
-    return f"{name}<{k}, {ld}, {terms}{', true' if balanced else ''}>"
+    return f"{symbol(name)}<{k}, {ld}, {terms}{', true' if balanced else ''}>"
 
 
 def _widest(schedule: Contraction) -> int:
@@ -380,7 +381,7 @@ def _column_load(load: Load, vec: int, source: str) -> list[str]:
         return [f"{target}[0] = {values[0]}, {target}[1] = {values[1]};"]
     if load.access.mode(vec) == "vector":
         vector = f"{load.name}_vector"
-        first = [f"const auto {vector} = load_vector<{vec}>({source} + {load.access.index()});"]
+        first = [f"const auto {vector} = {symbol('load_vector')}<{vec}>({source} + {load.access.index()});"]
         value = f"{vector}.v[j]"
     else:
         first, value = [], f"{source}[{load.access.index('row', '(col + j)')}]"

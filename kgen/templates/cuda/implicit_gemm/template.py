@@ -18,6 +18,7 @@ from typing import Sequence
 from kgen.codegen.arguments import arguments as pointers, rendering, signature, sources, written
 from kgen.codegen.c_printer import load_statement, pointer, statement, store_statement, store_value
 from kgen.codegen.combines import SPELLED
+from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Filled, Rendering, Task, Template
 from kgen.compiler.graph.convolutions import Convolution, Residue
 from kgen.compiler.graph.dtypes import DTYPES
@@ -57,9 +58,9 @@ def render(schedule: ImplicitGemm) -> Rendering:
         "staged": staged,
         "unscaled": unscaled,
         "operand": DTYPES[of.dtype].memory,
-        "factor": DTYPES[of.dtype].memory if unscaled else "__half",
-        "mma": DTYPES[of.dtype].mma or "mma",
-        "wgmma": DTYPES[of.dtype].wgmma or "wgmma",
+        "factor": DTYPES[of.dtype].memory if unscaled else symbol("__half"),
+        "mma": symbol(DTYPES[of.dtype].mma or "mma"),
+        "wgmma": symbol(DTYPES[of.dtype].wgmma or "wgmma"),
         "x_exponent": "" if unscaled else "x_exponent, ",
         "x_exponent_parameter": "" if unscaled else "const int x_exponent, ",
         "products": schedule.products,
@@ -214,7 +215,7 @@ def _epilogue(program: Program, args: list[Argument], schedule: ImplicitGemm) ->
         "pooled": [*map(_spelled, pooled_maps)],
         "finished": _statements(finishes, read_from),
         "last": [*_statements(last, read_from, "col"), *common.store_statements(behind_stores, 1, args)[1]] if schedule.across else [],
-        "prefetched": [f"prefetch_line({read_from[x.tensor]} + {x.access.index()});" for x in stored.loads if _is_prefetched(x, vec)],
+        "prefetched": [f"{symbol('prefetch_line')}({read_from[x.tensor]} + {x.access.index()});" for x in stored.loads if _is_prefetched(x, vec)],
         "outer": outer + store_outer,
         "inner": inner + [*map(_spelled, stored.maps)] + store_inner,
         "close": close,
@@ -311,7 +312,7 @@ def _reduction(r: Reduce, at: int) -> dict[str, object]:
     elif combine.take:
         every = ["#pragma unroll", f"for (int i = 0; i < VALUES; ++i) {combine.take.format(*r.names, f'{values}[i]')}"]
     else:
-        every = [f"moments_some<VALUES>({names}, {values}, inside);" if r.kind == "moments" else f"merge_chunk<VALUES>({names}, {values});"]
+        every = [f"{symbol('moments_some')}<VALUES>({names}, {values}, inside);" if r.kind == "moments" else f"{symbol('merge_chunk')}<VALUES>({names}, {values});"]
     return {
         "kind": r.kind,
         "arg": r.arg,

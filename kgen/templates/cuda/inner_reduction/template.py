@@ -10,6 +10,7 @@ from kgen.codegen.arguments import InPlace, arguments as pointers, output_axis, 
 from kgen.codegen.c_printer import block, describe, load_value, one_pass, spell, store_statement, store_value
 from kgen.codegen.combines import PLACE, SPELLED, WHOLE
 from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES, loaded, value_type
 from kgen.compiler.loops.passes import Pass, Passes, passes_of
@@ -566,17 +567,17 @@ class _Emitter:
         """The ring of slots, and the copies that fill it before the first row."""
         ring = self.ring
         copies = [
-            f"copy_async(place + {_slot('slot', n, ring)} * {SLOT_BYTES * self.threads}, {self.sources[x.tensor]} + {x.access.index()});"
+            f"{symbol('copy_async')}(place + {_slot('slot', n, ring)} * {SLOT_BYTES * self.threads}, {self.sources[x.tensor]} + {x.access.index()});"
             for n, x in enumerate(ring.loads)
         ]
         step = [self._column(False), *self._within(copies)]
         return [
             "extern __shared__ __align__(16) unsigned char shared[];",
             f"auto slots = reinterpret_cast<Vector<{DTYPES[ring.loads[0].dtype].memory}, {self.vec}>*>(shared) + threadIdx.x;",
-            "const uint32_t place = shared_address(slots);",
+            f"const {symbol('uint32_t')} place = {symbol('shared_address')}(slots);",
             f"int {'seen = 0, ' if self.interleaved else ''}head = 0;",
             "// Copies a vector of this thread into a free slot.",
-            *block("const auto request = [&](const int slot, const long long row, const int step)", [*block(f"if (row < {self.limit})", step), "copy_commit();"])[:-1],
+            *block("const auto request = [&](const int slot, const long long row, const int step)", [*block(f"if (row < {self.limit})", step), f"{symbol('copy_commit')}();"])[:-1],
             "};",
             f"for (int slot = 0; slot < {ring.slots}; ++slot) request(slot, team + slot / {ring.steps} * teams, slot % {ring.steps});",
         ]
@@ -612,14 +613,14 @@ class _Emitter:
         if self.merge == "cluster":
             lines = [f"__shared__ {type_} {name}_partial;" for name, type_, _ in found]
             lines += block("if (threadIdx.x == 0)", [f"{name}_partial = {name};" for name, _, _ in found])
-            lines.append("cluster_sync();")
+            lines.append(f"{symbol('cluster_sync')}();")
             for name, _, start in found:
-                lines.append(f"{name} = threadIdx.x < {self.blocks} ? cluster_partial({name}_partial, threadIdx.x) : {start};")
+                lines.append(f"{name} = threadIdx.x < {self.blocks} ? {symbol('cluster_partial')}({name}_partial, threadIdx.x) : {start};")
             return [*lines, *again]
         if self.merge == "team":
             lines = [self._partial(name, type_) for name, type_, _ in found]
             lines += block("if (threadIdx.x == 0)", [f"{name}_partial[rank] = {name};" for name, _, _ in found])
-            lines.append(f"team_barrier(arrivals, ++round * {self.blocks});")
+            lines.append(f"{symbol('team_barrier')}(arrivals, ++round * {self.blocks});")
             for name, _, start in found:
                 lines.append(f"{name} = threadIdx.x < {self.blocks} ? __ldcg({name}_partial + threadIdx.x) : {start};")
             return [*lines, *again]
@@ -703,7 +704,7 @@ class _Emitter:
         loads, step, beside = [x for x in of.loads if x.tensor], 2 * self.all_lanes, self.program.row_loops[-1]
         # The first of the rows side by side, in that column.
         starts = {x: replace(x.access, offset=x.access.offset.subs(beside.symbol, 0)).index("first_row") for x in loads}
-        pairs = [f"const auto {x.name}_pair = load_vector<2>({self.sources[x.tensor]} + {starts[x]} + place);" for x in loads]
+        pairs = [f"const auto {x.name}_pair = {symbol('load_vector')}<2>({self.sources[x.tensor]} + {starts[x]} + place);" for x in loads]
         inner = [f"const {self._type(x.name)} {x.name} = {loaded(f'{x.name}_pair.v[j]', x.dtype)};" for x in loads]
         inner += [f"const {self._type(x.name)} {x.name} = {load_value(x, self.sources, 'row', 'col')};" for x in of.loads if not x.tensor]
         inner += [f"const {value_type(m.dtype)} {m.name} = {spell(m, 'cuda', self._at)};" for m in of.maps]
@@ -722,7 +723,7 @@ class _Emitter:
         """Each row's results, from both kinds of pairs."""
         lines = []
         for r in reductions:
-            others = [f"found_earlier<{self.rows}>({name}, r)" for name in r.names]
+            others = [f"{symbol('found_earlier')}<{self.rows}>({name}, r)" for name in r.names]
             if len(others) > 1 or SPELLED[r.kind].merge.count("{1}") > 1:
                 lines += [f"const auto {name}_other = {text};" for name, text in zip(r.names, others)]
                 others = [f"{name}_other" for name in r.names]
@@ -746,7 +747,7 @@ class _Emitter:
         row_outer, row_inner = common.load_statements(single, self.vec, self.sources, once)
         row_outer += [f"const auto {x.name}_vector = slots[{_slot('slot', n, self.ring)} * {self.threads}];" for n, x in ringed]
         row_inner += [f"const {self._type(x.name)} {x.name} = {loaded(f'{x.name}_vector.v[j]', x.dtype)};" for _, x in ringed]
-        outer += [f"const auto {x.name}_rows = load_vector<{across}>({self.sources[x.tensor]} + {x.access.index('first_row')});" for x in vectors]
+        outer += [f"const auto {x.name}_rows = {symbol('load_vector')}<{across}>({self.sources[x.tensor]} + {x.access.index('first_row')});" for x in vectors]
         row_inner += [f"const {self._type(x.name)} {x.name} = {loaded(f'{x.name}_rows.v[r]', x.dtype)};" for x in vectors]
         inner += row_inner
         inner += [f"const {self._type(name)} {name} = {self._kept(name)};" for name in of.held]
@@ -783,7 +784,7 @@ class _Emitter:
     @property
     def _first_wait(self) -> str:
         """The statement with which the pass that reads a row first waits for the copy of a step."""
-        return f"copies_wait<{self.ring.slots - 1}>({self.ring.slots - 1} - step);"
+        return f"{symbol('copies_wait')}<{self.ring.slots - 1}>({self.ring.slots - 1} - step);"
 
     def _ring_loop(self, of: Pass, body: list[str], takes_column: bool) -> list[str]:
         """The body for each slot of the row: the first pass waits for the copies, the last one requests those of another row."""
@@ -801,7 +802,7 @@ class _Emitter:
             body = ["const int slot = head;", *body, ahead, _moved("head", ring)]
             if self.interleaved:
                 # As many copies may be on their way as the ring has slots beyond those of one row.
-                body += block(f"if (row + teams < {self.limit})", [f"copy_wait<{ring.slots - ring.steps}>();", self._take_call("row + teams")])
+                body += block(f"if (row + teams < {self.limit})", [f"{symbol('copy_wait')}<{ring.slots - ring.steps}>();", self._take_call("row + teams")])
         else:
             body = [f"const int slot = (head + step) % {ring.slots};", *body]
         if of.number == 0:
@@ -862,7 +863,7 @@ class _Emitter:
         """The function that reduces over a block, at a site of its own."""
         self.sites += 1
         rows = f", {self.rows * (2 if self.paired else 1)}" if self.rows > 1 else ""
-        return f"reduce_{r.kind}_{self.how}<{self.lanes}, {self.sites}{rows}>"
+        return f"{symbol(f'reduce_{r.kind}_{self.how}')}<{self.lanes}, {self.sites}{rows}>"
 
     def _in_order(self, of: Pass, r: Reduce) -> bool:
         """Whether each thread meets the places of values one after the other."""
@@ -885,7 +886,7 @@ class _Emitter:
         chunk = f"{r.arg}_chunk"
         inner = f"{chunk}[{'j' if self.vec > 1 else 0}] = {r.arg};"
         function = {"softmax": "merge_chunk", "moments": "moments_chunk"}[r.kind]
-        close = f"{function}<{self.vec}>({', '.join(own)}, {chunk});"
+        close = f"{symbol(function)}<{self.vec}>({', '.join(own)}, {chunk});"
         return _Lines(before, [f"float {chunk}[{self.vec}];"], [inner], [close], after)
 
     def _results(self, reductions: Sequence[Reduce]) -> list[tuple[str, str, str]]:
@@ -905,7 +906,7 @@ class _Emitter:
 
     def _sum_kept(self, arg: str, largest: str, total: str) -> list[str]:
         """A thread's sum of exponentials below its own maximum, over the columns that it keeps."""
-        lines = [f"{total} += expf({self._kept(arg)} - finite_max({largest}));"]
+        lines = [f"{total} += expf({self._kept(arg)} - {symbol('finite_max')}({largest}));"]
         if self.vec > 1:
             lines = ["#pragma unroll", *block(f"for (int j = 0; j < {self.vec}; ++j)", lines)]
         lines = self._each_row(lines)

@@ -9,6 +9,7 @@ from typing import Any, Mapping, Sequence
 from kgen.codegen.arguments import InPlace, arguments as pointers, output_axis, rendering, sources, written
 from kgen.codegen.c_printer import load_value, row_statements, store_value
 from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES, loaded, value_type
 from kgen.compiler.loops.access import Place
@@ -167,7 +168,7 @@ def render(schedule: Pointwise) -> Rendering:
     alone = len(task.plan.steps) == 1  # nothing else wants the cache: past it, GELU took 1% longer on an H200
     read_from = sources(arguments)  # loads go through the cache: past it, 4 GB took 2% longer, and 200 MB as long
     outer, inner = common.load_statements([x for x in only.loads if x not in first and x not in together], vec, read_from)
-    outer = _of_groups(together, read_from, "const auto {vector} = load_vector<{width}>({address});", vec) + outer
+    outer = _of_groups(together, read_from, f"const auto {{vector}} = {symbol('load_vector')}<{{width}}>({{address}});", vec) + outer
     inner = [f"const {value_type(x.dtype)} {x.name} = {loaded(of.element(vec), x.dtype)};" for x, of in together.items()] + inner
     inner = [f"const {value_type(x.dtype)} {x.name} = {_element(x, vec)};" for x in first] + inner
     before_maps, maps = common.map_statements(only, vec)
@@ -178,7 +179,7 @@ def render(schedule: Pointwise) -> Rendering:
     targets = {s.tensor: written(s, arguments) for s in only.stores}
     store_outer += _of_groups(stored_together, targets, "Vector<{ctype}, {width}> {vector};", vec)
     store_inner += [f"{of.element(vec)} = {store_value(s)};" for s, of in stored_together.items()]
-    close += _of_groups(stored_together, targets, by + "<{width}>({address}, {vector});", vec)
+    close += _of_groups(stored_together, targets, symbol(by) + "<{width}>({address}, {vector});", vec)
     tile, fixed = schedule.tile, isinstance(program.col_size, int)
     row_values = row_statements(plan, "cuda")
     outer, inner = outer + store_outer, inner + store_inner

@@ -9,6 +9,7 @@ from kgen.codegen.arguments import arguments as pointers, rendering, sources
 from kgen.codegen.c_printer import block, row_statements, statement
 from kgen.codegen.scanning import ScanParts
 from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import value_type
 from kgen.compiler.loops.program import ELEMENT, Program
@@ -122,7 +123,7 @@ def render(schedule: Scan) -> Rendering:
     if turned:
         beyond = block("else", [f"{mine}[j * 32 + lane] = {start};"])
         load = [*load[:-1], f"}} {beyond[0]}", *beyond[1:]] if inside else load
-        load = [*each(load), "__syncwarp();", f"const auto in_order = load_vector<{vec}>({mine} + lane * {vec});", *each([f"{element} = in_order.v[j];"]), "__syncwarp();"]
+        load = [*each(load), "__syncwarp();", f"const auto in_order = {symbol('load_vector')}<{vec}>({mine} + lane * {vec});", *each([f"{element} = in_order.v[j];"]), "__syncwarp();"]
     elif inside:
         load = [*load[:-1], *(f"}} {line}" if not number else line for number, line in enumerate(block("else", each([f"{element} = {start};"]))))]
     outer, inner = common.load_statements(parts.later_loads, schedule.vec, sources(args))
@@ -130,7 +131,7 @@ def render(schedule: Scan) -> Rendering:
     here = "carry" if lines else f"{mine}[j * 32 + lane]" if turned else parts.combined("earlier", element)
     inner = [f"const {value} {name} = {here if running == value else f'static_cast<{value}>({here})'};", *inner, *(statement(m, "cuda") for m in parts.later_maps), *put]
     if turned:
-        order = [f"Vector<float, {vec}> in_order;", *each([f"in_order.v[j] = {parts.combined('earlier', element)};"]), f"store_vector<{vec}>({mine} + lane * {vec}, in_order);"]
+        order = [f"Vector<float, {vec}> in_order;", *each([f"in_order.v[j] = {parts.combined('earlier', element)};"]), f"{symbol('store_vector')}<{vec}>({mine} + lane * {vec}, in_order);"]
         store = [*order, "__syncwarp();", *each([col, *guarded(inner)]), "__syncwarp();"]
     else:
         store = [col, *guarded([*outer, *gather, *each(inner), *close])]

@@ -9,6 +9,7 @@ from kgen.codegen.arguments import arguments as pointers, rendering, sources
 from kgen.codegen.c_printer import output_pointer, row_statements
 from kgen.codegen.scattering import begun, taken
 from kgen.codegen.space import Axis, Space
+from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Rendering, Schedule, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES
 from kgen.compiler.loops.passes import passes_of
@@ -50,7 +51,7 @@ def render(schedule: Scattering) -> Rendering:
         before, within, behind = _lines(scatter, vec)
         outer, inner, close = outer + before, inner + within, close + behind
     begins = [begun(program, s) for s in program.scatters]
-    begins = [replace(b, value=f"{_BEGIN[s.kind]}({b.value})", width=1) if s.kind in _BEGIN and s.source else b for b, s in zip(begins, program.scatters)]
+    begins = [replace(b, value=f"{symbol(_BEGIN[s.kind])}({b.value})", width=1) if s.kind in _BEGIN and s.source else b for b, s in zip(begins, program.scatters)]
     context = {
         "threads": schedule.block,
         "vec": vec,
@@ -73,15 +74,15 @@ def _lines(scatter: Scatter, vec: int) -> tuple[list[str], list[str], list[str]]
     found = f"{scatter.tensor}_values"
     if side_by_side and scatter.kind == "last":
         ctype = DTYPES[scatter.dtype].memory
-        return [f"Vector<{ctype}, {vec}> {found};"], [f"{found}.v[j] = {value};"], [f"store_vector<{vec}>({out} + {place}, {found});"]
+        return [f"Vector<{ctype}, {vec}> {found};"], [f"{found}.v[j] = {value};"], [f"{symbol('store_vector')}<{vec}>({out} + {place}, {found});"]
     if side_by_side and (scatter.kind, scatter.dtype) == ("sum", "float32"):
-        return [f"float {found}[{vec}];"], [f"{found}[j] = {value};"], [f"atomic_sum_vector({out} + {place}, {found});"]
+        return [f"float {found}[{vec}];"], [f"{found}[j] = {value};"], [f"{symbol('atomic_sum_vector')}({out} + {place}, {found});"]
     place = scatter.access.index("row", "(col + j)") if vec > 1 else place
     return [], [_taken_in(scatter, f"{out} + {place}", value)], []
 
 
 def _taken_in(scatter: Scatter, address: str, value: str) -> str:
-    return f"*({address}) = {value};" if scatter.kind == "last" else f"{_ATOMIC[scatter.kind]}({address}, {value});"
+    return f"*({address}) = {value};" if scatter.kind == "last" else f"{symbol(_ATOMIC[scatter.kind])}({address}, {value});"
 
 
 TEMPLATE = Template(

@@ -13,6 +13,7 @@ from functools import partial
 from kgen.candidate import Params
 from kgen.codegen.arguments import rendering
 from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES, is_narrow, nbytes
 from kgen.compiler.loops.attention import Matrices, attention
@@ -133,7 +134,7 @@ def render(schedule: Attention) -> Rendering:
         "dtype": of.dtype,
         "narrow": schedule.narrow,
         "terms": schedule.terms,
-        "operand": DTYPES[of.dtype].memory if schedule.narrow else "__half",
+        "operand": DTYPES[of.dtype].memory if schedule.narrow else symbol("__half"),
         "half": "bf16" if of.dtype == "bfloat16" else "f16",
         "warpgroups": schedule.warpgroups,
         "keys": schedule.keys,

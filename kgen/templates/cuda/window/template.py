@@ -14,6 +14,7 @@ from typing import Sequence
 from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
 from kgen.codegen.c_printer import block, fill, load_statement, load_value, row_statements, statement, store_statement, store_value
 from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.codegen.windowing import WindowParts, inside, minus, times
 from kgen.compiler.graph.dtypes import DTYPES, is_float, loaded, value_type
@@ -33,7 +34,7 @@ _ORDER_OF_X = {1: (4, 2, 1), 2: (2, 4, 1)}
 _HALF_ORDER_OF_X = {1: (8, 4, 2, 1), 2: (4, 8, 2, 1)}
 _HALF_ORDER_OF_X_IN_TILES = {1: (4, 8, 2, 1), 2: (4, 8, 2, 1)}  # a tile of 8 x 8 outputs takes too many registers
 
-_COMBINE = {"max": "max_or_nan({0}, {1})", "sum": "{0} + {1}", "mean": "{0} + {1}"}
+_COMBINE = {"max": symbol("max_or_nan") + "({0}, {1})", "sum": "{0} + {1}", "mean": "{0} + {1}"}
 
 
 def takes(program: Program) -> bool:
@@ -202,7 +203,7 @@ class _Emitter:
         name = f"in_{self.parts.letter(inner)}"
         filled = ", ".join([fill(self.window)] * width)
         step = layout.threads * width
-        body = [f"Vector<float, {width}> part = {{{filled}}};", *body, f"store_vector<{width}>(line_of_inputs + {name}, part);"]
+        body = [f"Vector<float, {width}> part = {{{filled}}};", *body, f"{symbol('store_vector')}<{width}>(line_of_inputs + {name}, part);"]
         there = inside(name, -inner.padding, inner.last, inner.size)
         take = f"total[0][0] = {self.combine.format('total[0][0]', f'line_of_inputs[{name}]')};"
         windows = [
@@ -291,7 +292,7 @@ class _Emitter:
     def _vector(self, step: Load, width: int, guard: str) -> tuple[str, str]:
         """The statements that load a vector of a row, where the guard holds, and that take one of its elements."""
         access = self.parts.named(step).access
-        load = f"load_vector<{width}>({self.sources[step.tensor]} + {access.index()})"
+        load = f"{symbol('load_vector')}<{width}>({self.sources[step.tensor]} + {access.index()})"
         there = " && ".join(c for c in (guard, access.condition()) if c)
         found = f"{there} ? {load} : {common.filled_vector(step, width)}" if there else load
         element = loaded(f"{step.name}_vector.v[j]", step.dtype)
@@ -381,7 +382,7 @@ class _Emitter:
         if self.window.kind == "mean" or any(layout.inner.output in x.access.symbols for x in layout.program.loads if x.level == ELEMENT):
             inner = [f"const int out_{letter} = first_col + across + j;", *inner]
         lines += ["#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", inner), f"const int out_{letter} = first_col + across;"]
-        lines += [f"store_vector<{width}>({written(s, self.arguments)} + {self.parts.named(s).access.index()}, {s.tensor}_result);" for s in stores]
+        lines += [f"{symbol('store_vector')}<{width}>({written(s, self.arguments)} + {self.parts.named(s).access.index()}, {s.tensor}_result);" for s in stores]
         if layout.inner.outputs % layout.x:
             lines = block(f"if (first_col + across < {layout.inner.outputs})", lines)
         return ["#pragma unroll", *block(f"for (int across = 0; across < {layout.x}; across += {width})", lines)]
@@ -396,7 +397,7 @@ class _Emitter:
             f"Vector<float, {x}> result;",
             "#pragma unroll",
             f"for (int across = 0; across < {x}; ++across) result.v[across] = total[down][across];",
-            f"store_vector<{x}>(own + lane * {x}, result);",
+            f"{symbol('store_vector')}<{x}>(own + lane * {x}, result);",
             "__syncwarp();",
             "#pragma unroll",
             *block(f"for (int across = 0; across < {x}; ++across)", lines),
