@@ -3,7 +3,7 @@
     kgen serve --problems FOLDER --time 0.5 &
     python benchmarks/service.py http://127.0.0.1:8002 FOLDER --problems 48 --clients 32
 
-For each problem, it sends candidates made of the problem's own text: right ones, wrong ones, slow ones, ones that raise or crash, and
+``--record`` writes ``results/service.md`` and ``.json``. For each problem, it sends candidates made of the problem's own text: right ones, wrong ones, slow ones, ones that raise or crash, and
 duplicates. A token is read from ``KGEN_TOKEN``.
 """
 
@@ -17,12 +17,15 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from _record import Cell, record
 
 #: The bodies of ``forward`` by kind, with the statuses that are right for it. ``{n}`` makes a text its own.
 KINDS = {
@@ -52,8 +55,9 @@ _LOOK_SECONDS = 0.5  # s; between looks at an evaluation
 
 @dataclass(frozen=True)
 class Sent:
-    """An evaluation that was sent, the seconds until it was accepted, and its answer; none where the time was up."""
+    """An evaluation that was sent at a time, the seconds until it was accepted, and its answer; none where the time was up."""
 
+    at: float
     problem: str
     kind: str
     seconds: float
@@ -104,15 +108,24 @@ def bodies(files: list[Path], each: int, grouped: bool = False) -> Iterator[tupl
         yield kind, {"problem": file.stem, "candidate": file.read_text(encoding="utf-8") + code}
 
 
+def accepted(which: str, sent: Sequence[Sent]) -> dict[str, Cell]:
+    """A row of the record: the milliseconds until requests were accepted."""
+    times = sorted(1e3 * one.seconds for one in sent)
+    p95 = times[int(0.95 * (len(times) - 1))]
+    return {"requests": which, "number": len(times), "median, ms": statistics.median(times), "p95, ms": p95, "longest, ms": times[-1]}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
     parser.add_argument("folder", type=Path, help="problem files, which the service knows by name")
     parser.add_argument("--problems", type=int, default=48)
     parser.add_argument("--each", type=int, default=len(CANDIDATES), help="candidates of each problem")
+    parser.add_argument("--evaluations", type=int, help="the most to send")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--minutes", type=float, default=60.0, help="after which nothing more is sent or waited for")
     parser.add_argument("--grouped", action="store_true", help="send all candidates of a problem, then those of the next")
+    parser.add_argument("--record", metavar="BESIDE", help="record the times to accept, with what ran beside")
     options = parser.parse_args()
     client, lock, sent = Client(options.url), threading.Lock(), []
     files = sorted(options.folder.rglob("*.py"))[: options.problems]
@@ -123,25 +136,34 @@ def main() -> None:
         kind, body = job
         if time.monotonic() > until:
             return
+        at = time.monotonic()
         id, seconds = client.send(body)
         answer = client.answer(id, until)
         with lock:
-            sent.append(Sent(body["problem"], kind, seconds, answer))
+            sent.append(Sent(at, body["problem"], kind, seconds, answer))
 
     with ThreadPoolExecutor(options.clients) as clients:
-        list(clients.map(evaluate, bodies(files, options.each, options.grouped)))
+        list(clients.map(evaluate, islice(bodies(files, options.each, options.grouped), options.evaluations)))
     minutes = (time.monotonic() - started) / 60
-    accepting = sorted(one.seconds for one in sent)
+    at_once = sorted(sent, key=lambda one: one.at)[: options.clients]
+    rows = [accepted("all", sent), accepted("the first of each client, at once", at_once),
+            accepted("later ones", [one for one in sent if one not in at_once])]  # fmt: skip
     answered = [(one, one.answer) for one in sent if one.answer is not None]
     other = [(one, answer) for one, answer in answered if answer["status"] not in KINDS[one.kind][1]]
     shares = {answer["evaluation"] for _, answer in answered if answer.get("median_ms") is not None and not answer.get("reused")}
     print(f"{len(sent)} evaluations of {len(files)} problems from {options.clients} clients in {minutes:.2f} min")
-    print(f"accepted: median {1e3 * statistics.median(accepting):.0f} ms, p95 {1e3 * accepting[int(0.95 * (len(sent) - 1))]:.0f} ms")
+    for row in rows:
+        print(row)
     print(f"right and timed: {len(shares)} candidates, {len(shares) / minutes:.0f} a minute; all: {len(answered) / minutes:.0f} a minute")
     print(f"no answer when the time was up: {len(sent) - len(answered)}")
     print("by kind and status:", dict(Counter(f"{one.kind} {answer['status']}" for one, answer in answered)))
     for one, answer in other[:20]:
         print(f"OTHER {one.problem} {one.kind}: {answer['status']}: {answer['reason'][:160]}")
+    if options.record is not None:
+        what = f"{len(sent)} evaluations of {len(files)} problems from {options.clients} clients in {minutes:.1f} minutes"
+        right = f"{len(answered) - len(other)} of {len(answered)} answers were the expected ones"
+        record("service", "A service under load: the time to accept a request", rows,
+               f"{what}, with clients and service on one machine. {right}. Beside them ran: {options.record}.")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -48,6 +48,10 @@ class Service:
     tokens: frozenset[str]
     devices: tuple[str, ...]
 
+    async def rehearse(self) -> None:
+        """Load and compile what first requests need: they would wait a tenth of a second for it."""
+        await run_in_threadpool(requests.rehearse, self.database)
+
     # Requests, in threads ------------------------------------------------------------------------------------------
 
     async def accept(self, owner: str, bodies: list[Any]) -> list[StoredRequest]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -189,6 +190,9 @@ def _run(service: Service, listening: socket.socket, begun: Callable[[str], None
     )
     server = _Server(config, service.judge)
     host, port = listening.getsockname()[:2]
+    asyncio.run(service.rehearse())
+    gc.collect()
+    gc.freeze()  # a search through all that is loaded stops every thread for a tenth of a second
     begun(f"http://{f'[{host}]' if ':' in host else host}:{port}")
     sys.stdout.flush()
     asyncio.run(server.serve([listening]))

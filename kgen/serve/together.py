@@ -16,7 +16,7 @@ from typing import Any, Callable, Sequence
 from kgen.store import Database, requests
 from kgen.store.requests import StoredRequest
 
-QUIET_SECONDS = 0.02  #: s; in which no request comes
+QUIET_SECONDS = 0.02  #: s; in which no request comes, and none is stored
 Added = list[tuple[StoredRequest, bool]]  #: as :func:`kgen.store.requests.add` returns them
 
 
@@ -36,22 +36,22 @@ class Together:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._arrived: SimpleQueue[_Batch | None] = SimpleQueue()
-        self._came = 0.0  # when the latest request came, on the monotonic clock
+        self._busy = 0.0  # when the latest request came or was stored, on the monotonic clock
         threading.Thread(target=self._run, name="kgen-accept", daemon=True).start()
 
     def submit(self, read: Callable[[], Sequence[StoredRequest]], then: Callable[[Added], Any]) -> Future[Any]:
         """Keep the requests of one owner that ``read`` returns, all or none, as :func:`kgen.store.requests.add` does. The
         future has the result of ``then``. The thread calls both, and the future raises what they raise."""
         future: Future[Any] = Future()
-        self._came = time.monotonic()
+        self._busy = time.monotonic()
         self._arrived.put(_Batch(read, then, future))
         return future
 
     def wait_until_quiet(self, most: float) -> None:
-        """Wait until no request comes, ``most`` seconds at most: whoever sends many at once is answered first."""
+        """Wait until no request comes or is stored, ``most`` seconds at most: whoever sends many at once is answered first."""
         until = time.monotonic() + most
-        while (now := time.monotonic()) < min(until, self._came + QUIET_SECONDS):
-            time.sleep(min(until, self._came + QUIET_SECONDS) - now)
+        while (now := time.monotonic()) < min(until, self._busy + QUIET_SECONDS):
+            time.sleep(min(until, self._busy + QUIET_SECONDS) - now)
 
     def close(self) -> None:
         """End the thread once all that has come is stored."""
@@ -65,6 +65,7 @@ class Together:
                 came.append(self._arrived.get())
             ends = None in came
             self._store([batch for batch in came if batch is not None and batch.future.set_running_or_notify_cancel()])
+            self._busy = time.monotonic()
 
     def _store(self, batches: Sequence[_Batch]) -> None:
         read = []

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import lru_cache
 from pathlib import Path
 
 
 def this_process() -> str:
     """``host:pid:start``. The start time distinguishes a process from a later one with the same number."""
-    pid = os.getpid()
-    return f"{socket.gethostname()}:{pid}:{_start_time(pid)}"
+    return _named(os.getpid())
 
 
 def is_alive(holder: str) -> bool:
     """Whether the process lives. A process on another host counts as alive, because it cannot be asked."""
     host, pid, start = holder.rsplit(":", 2)
     return host != socket.gethostname() or (_exists(int(pid)) and start == _start_time(int(pid)))
+
+
+@lru_cache(maxsize=1)
+def _named(pid: int) -> str:
+    return f"{socket.gethostname()}:{pid}:{_start_time(pid)}"
 
 
 def _exists(pid: int) -> bool:

@@ -73,16 +73,25 @@ def test_work_waits_while_requests_come_and_not_for_ever(store: Path, monkeypatc
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         now[0] += seconds
-        together._came = now[0] if now[0] < 10.15 else together._came  # another request has come
+        together._busy = now[0] if now[0] < 10.15 else together._busy  # another request has come
 
     with Database.open(str(store)) as database:
         together = Together(database)
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
         together.wait_until_quiet(1.0)
         assert not slept
-        together._came = now[0]
+        together._busy = now[0]
         together.wait_until_quiet(1.0)
         assert now[0] == pytest.approx(10.16)
-        together._came, now[0] = 10.0, 10.0
+        together._busy, now[0] = 10.0, 10.0
         together.wait_until_quiet(0.1)
         assert now[0] == pytest.approx(10.1)
+
+
+def test_a_rehearsal_of_requests_leaves_none(store: Path) -> None:
+    with Database.open(str(store)) as database:
+        requests.rehearse(database)
+        assert requests.adopt(database) == []
+        assert requests.known(database, "", "") is None
+        [(_, is_new)] = requests.add(database, request("first"))
+        assert is_new

@@ -35,6 +35,7 @@ from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
 from kgen.evaluator.runtime.file_locks import held
 from kgen.evaluator.runtime.locks import DeviceLock
+from kgen.evaluator.runtime.niceness import be_nicer
 from kgen.evaluator.runtime.process import ChildDied, Server
 from kgen.protocol import TRIES, BuildReport, KernelResources, Limits
 
@@ -282,12 +283,12 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
                    "MAX_JOBS": "2", "CXX": options["cxx"]}
     # torch would ask the GPU, which the sandbox does not show.
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", options["arch_list"])
+    be_nicer(options["niceness"])
     # Flags may have a compiler run anything and read any file.
     sandbox.confine(sandbox.Confinement(
         writable=[folder], devices=[Path(os.devnull)], user=options["user"], mounts=options["mounts"],
         address_space=None, file_bytes=_FILE_BYTES, folder_bytes=None, processes=_PROCESSES))
     sandbox.limit_memory(options["build_bytes"])
-    os.nice(options["niceness"])
     # Loading a library runs its constructors, which is a worker's task.
     cpp_extension._import_module_from_library = lambda *_: None
     try:

@@ -16,6 +16,7 @@ from typing import Any, Iterator, Mapping, Sequence
 from kgen.errors import EvaluatorError
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import Channel, ChannelClosed, ChannelGarbage, ChannelTimeout
+from kgen.evaluator.runtime.niceness import be_nicer
 
 _MOST_FINDINGS = 50
 INTERNAL_ERROR = 70  #: exit code of a process whose main function raised
@@ -303,7 +304,7 @@ class Server:
                 env=environment)
         theirs.close()
         if self._nice:
-            os.setpriority(os.PRIO_PROCESS, process.pid, self._nice)
+            be_nicer(self._nice, process.pid)
         self._loaded, self._ready = _Loaded(what, environment, process, mine), False
 
     def spawn(self, kind: str, options: Mapping[str, Any], log: Path,

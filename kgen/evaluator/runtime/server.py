@@ -24,6 +24,7 @@ from typing import Any, Callable, NoReturn, Sequence
 
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import Channel, ChannelClosed
+from kgen.evaluator.runtime.niceness import be_nicer
 
 #: The main function of each kind of process: ``module:function(channel, options)``. The option ``main`` names another one.
 MAINS = {
@@ -149,6 +150,7 @@ def _child(request: dict[str, Any], channel: int, log: int, status: int, missing
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
+        be_nicer(0)  # the new session, too
         os.close(status)
         null = os.open(os.devnull, os.O_RDONLY)
         for fd, standard in ((null, 0), (log, 1), (log, 2)):
