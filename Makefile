@@ -2,6 +2,7 @@
 # make test             run the tests
 # make test-exhaustive  run all adversarial cases, all tests of the evaluator, the templates and sweeps, and GPU tests
 # make test-newest      run the tests with the newest torch that kgen admits, instead of the pinned one
+# make lint             check all Python files with ruff, and the types of the public names with mypy
 # make clean            remove what these made, but not what was measured (runs/)
 # Each sets up .venv first; PYTHON chooses the interpreter (3.11 or newer).
 
@@ -11,6 +12,7 @@ NEWEST := .venv-newest
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTS_INSTALLED := $(VENV)/.tests-installed
+LINT_INSTALLED := $(VENV)/.lint-installed
 INSTALL = $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt
 
 # torch calls ninja by name when it builds an extension.
@@ -19,7 +21,7 @@ export PATH := $(BIN):$(PATH)
 # while pip installs the rest.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-exhaustive test-newest clean
+.PHONY: demo test test-exhaustive test-newest lint clean
 
 demo: $(INSTALLED)
 	@if [ -e /dev/nvidia0 ]; \
@@ -53,6 +55,16 @@ $(TESTS_INSTALLED): $(INSTALLED)
 	$(INSTALL) -e '.[test]'
 	touch $@
 
+# It needs neither kgen nor torch.
+lint: $(LINT_INSTALLED)
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+$(LINT_INSTALLED): pyproject.toml constraints.txt
+	test -e $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) ruff mypy
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(NEWEST) build dist .pytest_cache
+	rm -rf $(VENV) $(NEWEST) build dist .pytest_cache .mypy_cache .ruff_cache
 	find kgen tests benchmarks problems -name __pycache__ -type d -prune -exec rm -rf {} +

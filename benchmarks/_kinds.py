@@ -11,8 +11,8 @@ import sys
 from _record import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
-from kinds_of_modules import MODULES  # noqa: E402
-from models import source  # noqa: E402
+from kinds_of_modules import MODULES
+from models import source
 
 _ROWS, _WIDE = {"(6, 20)": "(8192, 2048)"}, {"(6, 20)": "(256, 4096)", "(24, 20)": "(4096, 4096)", "(24)": "(4096)", "(24, 1)": "(4096, 1)"}
 _WORDS = {"(6, 32)": "(64, 4096)", "(4, 24)": "(512, 4096)"}

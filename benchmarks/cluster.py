@@ -163,7 +163,7 @@ def request(budget: int) -> sweep.SweepRequest:
 def engine() -> None:
     asked, rows, seconds = request(ENGINE_CANDIDATES), [], {}
     host.build = build
-    make = lambda asked, notice, step: Judge(asked.problem, 0.0)  # noqa: E731
+    make = lambda asked, notice, step: Judge(asked.problem, 0.0)
     with opened("local:1", "cpu", print) as (_, fleet):
         for number, way in enumerate(("without", "cluster") * 3):
             at = At()
@@ -189,7 +189,7 @@ def devices() -> None:
         for run in range(1, DEVICES_RUNS + 1):
             at, started = At(), Path(folder, str(run))
             started.mkdir()
-            make = lambda asked, notice, step: OneOfMany(asked.problem, started)  # noqa: B023, E731
+            make = lambda asked, notice, step: OneOfMany(asked.problem, started)
             sweep.run(asked, at, open_devices(fleet, DEVICES, make, {"num_cpus": 0}))
             rate = 1 / at.each(at.times, DEVICES)  # the last ones leave devices idle
             peak = int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))) / 1024

@@ -34,10 +34,11 @@ from statistics import median
 from typing import Any
 
 from _record import ROOT, Cell, record
-from kgen.candidate import CALL, GRAPH, LAUNCHING
-from kgen.errors import NotFoundError
 from kernelbench import NAME, key_of, problem_files, recorded
 from kernelbench_check import alone, source_of
+
+from kgen.candidate import CALL, GRAPH, LAUNCHING
+from kgen.errors import NotFoundError
 
 BERT = Path(__file__).parent / "host_time_problems" / "bert.py"
 CALLS, WARM_UP = 1000, 20

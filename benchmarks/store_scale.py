@@ -30,7 +30,18 @@ from kgen import plan_name
 from kgen.candidate import Candidate, Rejection
 from kgen.plan import Plan
 from kgen.problems.problem import Problem, read_problem
-from kgen.protocol import BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, KernelResources, Status, Timing
+from kgen.protocol import (
+    BASELINES,
+    Accuracy,
+    BuildReport,
+    CaseErrors,
+    Depth,
+    Environment,
+    Evaluation,
+    KernelResources,
+    Status,
+    Timing,
+)
 from kgen.report import page, sections
 from kgen.store import Database, comparison, models, queries, rows
 from kgen.store.selection import Selection

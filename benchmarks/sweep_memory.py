@@ -23,7 +23,18 @@ from kgen.candidate import Candidate
 from kgen.devices import hardware
 from kgen.evaluator.pool import DevicePool
 from kgen.problems.problem import Problem, read_problem
-from kgen.protocol import Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, KernelResources, Status, Timing
+from kgen.protocol import (
+    Accuracy,
+    BuildReport,
+    CaseErrors,
+    Depth,
+    Environment,
+    Evaluation,
+    Health,
+    KernelResources,
+    Status,
+    Timing,
+)
 from kgen.tuning import sweep
 
 NAME = "linear_gelu_softmax"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "adversarial"))
 
-from cases import CASES, DEFENCES  # noqa: E402
+from cases import CASES, DEFENCES
 
 PAGE = Path(__file__).parent / "adversarial-cases.md"
 _START = """# Adversarial test cases

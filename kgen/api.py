@@ -41,14 +41,13 @@ def optimize(
     Raises PyTorch's own error where the module does not take the inputs, and :class:`kgen.errors.KgenError` for other faults.
     ``module`` then stays as it was.
     """
+    import torch
+
     from kgen.errors import InputError
     from kgen.optimized.calls import call_of
     from kgen.optimized.dims import calls_of, has_dims
-    from kgen.optimized.optimize import Options
-    from kgen.optimized.optimize import optimize as optimized
+    from kgen.optimized.optimize import Options, optimize as optimized
     from kgen.protocol import Accuracy
-
-    import torch
 
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"optimize() takes a torch.nn.Module, not a {type(module).__name__}")

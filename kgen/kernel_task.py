@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Mapping
 
 from kgen.candidate import ParamValue
@@ -24,11 +26,8 @@ class Operand:
     @classmethod
     def dense(cls, kind: str, shape: tuple[int, ...], dtype: str) -> Operand:
         """A contiguous tensor."""
-        strides: list[int] = []
-        for size in reversed(shape):
-            strides.insert(0, strides[0] * last if strides else 1)
-            last = size
-        return cls(kind, shape, tuple(strides), dtype)
+        strides = accumulate(reversed(shape[1:]), operator.mul, initial=1)
+        return cls(kind, shape, tuple(strides)[::-1] if shape else (), dtype)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,18 @@ from samples import environment
 from kgen.candidate import Candidate
 from kgen.devices import hardware
 from kgen.problems.problem import Problem
-from kgen.protocol import Accuracy, BuildReport, Depth, Environment, Evaluation, Health, LibraryProduct, Phase, Status, Timing
+from kgen.protocol import (
+    Accuracy,
+    BuildReport,
+    Depth,
+    Environment,
+    Evaluation,
+    Health,
+    LibraryProduct,
+    Phase,
+    Status,
+    Timing,
+)
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 

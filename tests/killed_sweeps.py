@@ -39,7 +39,7 @@ def main(folder: Path, kills: int) -> None:
     request = sweep.SweepRequest(problem, budget=BUDGET, jobs=2)
     graphs = captured(load(problem))
     design = CheapDesign(problem, graphs, CheapJudge(problem).hardware)
-    design.options  # worked out once, for all of them
+    assert design.options  # worked out once, for all of them
     sweep.capture_apart, sweep.Design = lambda problem, *_, **__: (problem, graphs), lambda *_: design
     generator = random.Random(5)
     for number in range(kills):

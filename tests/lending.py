@@ -12,7 +12,6 @@ import pytest
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.runtime.process import Child, Server
 
-
 #: What a capture loads, most of it when it first exports: a process that is forked with them has its graphs in a tenth of the time.
 CAPTURING = ("kgen.tuning.capturing", "torch._dynamo", "torch.export._trace")
 

@@ -15,7 +15,7 @@ import torch
 
 from kgen.compiler.fusion.steps import FusionPlan, Kernel
 from kgen.compiler.loops.access import Place
-from kgen.compiler.loops.indices import COLUMNS, FloorDiv, Modulo, Size
+from kgen.compiler.loops.indices import COLUMNS, Size
 from kgen.compiler.loops.program import ELEMENT, ROW, Load, Program, Reduce, Store
 
 MOST_ELEMENTS = 1 << 21  # elements of one kernel's loops; the problems of tests are smaller

@@ -12,7 +12,18 @@ from kgen import plan_name
 from kgen.candidate import Candidate
 from kgen.plan import Plan
 from kgen.problems.problem import Problem
-from kgen.protocol import Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, KernelResources, Phase, Status, Timing
+from kgen.protocol import (
+    Accuracy,
+    BuildReport,
+    CaseErrors,
+    Depth,
+    Environment,
+    Evaluation,
+    KernelResources,
+    Phase,
+    Status,
+    Timing,
+)
 from kgen.store import Database
 
 SOURCE = "batch_size = 8\n\nclass Model: ...\n\ndef get_inputs(): ...\n"

@@ -43,6 +43,6 @@ def test_tested_versions_are_within_the_declared_ranges() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if not line.startswith("#")]
     tested = {pin.name.lower(): next(iter(pin.specifier)).version for pin in pins}
-    for text in project["dependencies"] + project["optional-dependencies"]["test"]:
+    for text in project["dependencies"] + project["optional-dependencies"]["test"] + project["optional-dependencies"]["lint"]:
         requirement = Requirement(text)
         assert tested[requirement.name] in requirement.specifier, text

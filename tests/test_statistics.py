@@ -6,7 +6,18 @@ import random
 import pytest
 
 from kgen.protocol import Depth, Timing
-from kgen.statistics import Interval, explained, fastest, leaders, median_interval, median_ms, quotient, ratio_interval, standing, verdict
+from kgen.statistics import (
+    Interval,
+    explained,
+    fastest,
+    leaders,
+    median_interval,
+    median_ms,
+    quotient,
+    ratio_interval,
+    standing,
+    verdict,
+)
 
 
 def timing(subject, scale=1.0, noise=0.002, seed=0, bursts=20, session="s"):

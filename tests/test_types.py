@@ -7,22 +7,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-#: Modules below the public ones are not read: the public names promise their own types alone.
-SETTINGS = """[mypy]
-strict = True
-no_site_packages = True
-disable_error_code = import-untyped, import-not-found
-[mypy-torch.*]
-follow_imports = skip
-ignore_missing_imports = True
-[mypy-kgen.optimized.*,kgen.problems.*,kgen.protocol]
-follow_imports = skip
-"""
 
 
 def checked(file: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    (folder / "mypy.ini").write_text(SETTINGS)
-    command = [sys.executable, "-m", "mypy", "--config-file", str(folder / "mypy.ini"), "--cache-dir", str(folder / "cache"), str(file)]
+    """``file`` checked with the settings of pyproject.toml, which `make lint` uses too."""
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(folder / "cache"), str(file)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 

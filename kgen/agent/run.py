@@ -12,8 +12,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Iterator, Sequence
 
 from kgen import paths
-from kgen.agent.proposer import (KGEN, REFUSED, TEMPLATE, Context, KernelChoices, Operators, PlanChoices, Proposal, Proposals, Proposer,
-                                 Verdict, from_json)
+from kgen.agent.proposer import (
+    KGEN,
+    REFUSED,
+    TEMPLATE,
+    Context,
+    KernelChoices,
+    Operators,
+    PlanChoices,
+    Proposal,
+    Proposals,
+    Proposer,
+    Verdict,
+    from_json,
+)
 from kgen.agent.sandboxed import TemplateFault, rendered
 from kgen.candidate import Candidate, ParamValue, Trust
 from kgen.compiler.fusion.chosen import CutError

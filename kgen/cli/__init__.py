@@ -4,7 +4,21 @@ Each module of this package holds one group of commands. Importing it here adds 
 what it needs inside its function, so that the others start at once.
 """
 
-from kgen.cli import agent, best, eval_file, history, housekeeping, machine, plan, render, report, scores, serve, sweep, tune
+from kgen.cli import (
+    agent,
+    best,
+    eval_file,
+    history,
+    housekeeping,
+    machine,
+    plan,
+    render,
+    report,
+    scores,
+    serve,
+    sweep,
+    tune,
+)
 from kgen.cli.group import main
 
 __all__ = [

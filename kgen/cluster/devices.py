@@ -298,7 +298,7 @@ class ClusterPool(DevicePool):
     def __init__(self, devices: Sequence[ClusterDevice], fleet: Fleet, on_event: events.Listener) -> None:
         jobs = min(_MOST_JOBS, int(sum(node.cpus for node in fleet.building())))
         self._left = threading.Event()
-        notice = lambda text: self._left.is_set() or on_event(events.Notice(text))  # noqa: E731
+        notice = lambda text: self._left.is_set() or on_event(events.Notice(text))
         super().__init__(devices, elastic=True, name=fleet.device, jobs=jobs, notice=notice, server=Server(paths.home(), {}))
         self._on_event = on_event
 

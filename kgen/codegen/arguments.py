@@ -11,7 +11,6 @@ from kgen.codegen.template import Argument, Rendering, Schedule, Task, parameter
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.loops.program import Program, Store
 
-
 #: Roles of what a launcher reads and does not write.
 _READ = ("in", "prepared")
 

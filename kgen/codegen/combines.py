@@ -8,7 +8,6 @@ from typing import Sequence
 from kgen.codegen.symbols import symbol
 from kgen.compiler.operators.reductions import COMBINES
 
-
 WHOLE = symbol("int64_t")  #: the C type of results of integers
 PLACE = "long long"  #: the C type of places; kernels whose places all fit an ``int`` keep them so
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from kgen.codegen.body import Body, Layout, Memory, Run
+from kgen.codegen.body import Body, Memory, Run
 from kgen.codegen.forward import Forward, python_name
 
 #: ``c10::ScalarType`` by dtype: numbers of torch's C interface.

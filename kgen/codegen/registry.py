@@ -14,7 +14,6 @@ from kgen.devices.roofline import Arithmetic
 from kgen.plan import Plan
 from kgen.protocol import Accuracy
 
-
 _ADDED: list[Template] = []  # by plug-ins
 
 

@@ -11,7 +11,6 @@ from kgen.compiler.graph.dtypes import DTYPES, stored
 from kgen.compiler.graph.library_call import BatchSize
 from kgen.compiler.loops.program import Program, Scatter
 
-
 VECTOR_BYTES = 16  # of one store
 
 

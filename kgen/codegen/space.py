@@ -8,7 +8,7 @@ import operator
 from dataclasses import dataclass, field
 from typing import Any, Callable, Generic, Iterator, Sequence, TypeVar
 
-from kgen.candidate import ParamValue, Params
+from kgen.candidate import Params, ParamValue
 
 S = TypeVar("S")
 

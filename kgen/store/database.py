@@ -14,7 +14,18 @@ from kgen.candidate import Candidate, Rejection, Trust
 from kgen.errors import DatabaseBusyError, NotFoundError
 from kgen.paths import db_url
 from kgen.problems.problem import Problem
-from kgen.protocol import KNOWN_BASELINES, Accuracy, Depth, Environment, Evaluation, Health, LibraryProduct, Phase, Status, Timing
+from kgen.protocol import (
+    KNOWN_BASELINES,
+    Accuracy,
+    Depth,
+    Environment,
+    Evaluation,
+    Health,
+    LibraryProduct,
+    Phase,
+    Status,
+    Timing,
+)
 from kgen.store import codec, holder, integrity, models, rows, schema
 from kgen.store.connections import Connections
 from kgen.store.rows import StoredEvaluation

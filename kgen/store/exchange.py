@@ -24,7 +24,18 @@ from kgen.errors import InputError
 from kgen.kernel_task import TaskKey
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, Depth, Environment, Phase, Status
-from kgen.store import attempts, codec, imported_values, integrity, models, modules, named_plans, renamed, rows, selection
+from kgen.store import (
+    attempts,
+    codec,
+    imported_values,
+    integrity,
+    models,
+    modules,
+    named_plans,
+    renamed,
+    rows,
+    selection,
+)
 from kgen.store.database import Database, insertion
 from kgen.store.selection import Selection
 

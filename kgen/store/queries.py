@@ -16,7 +16,18 @@ from kgen.problems.problem import Problem, sizes
 from kgen.protocol import KNOWN_BASELINES, Accuracy, Depth, Environment, Status, Timing, read_product
 from kgen.store import codec, models, proposals, rows
 from kgen.store.database import Database
-from kgen.store.results import BestRow, CandidateDetail, Failures, Judgement, Known, ProblemRow, Rejections, SweepDetail, SweepRow, Trial
+from kgen.store.results import (
+    BestRow,
+    CandidateDetail,
+    Failures,
+    Judgement,
+    Known,
+    ProblemRow,
+    Rejections,
+    SweepDetail,
+    SweepRow,
+    Trial,
+)
 from kgen.store.selection import EVERY, Selection, state
 
 NO_FAILURES = (Status.OK.value, Status.DUPLICATE.value)  #: statuses of candidates that did not fail

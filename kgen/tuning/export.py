@@ -23,7 +23,6 @@ from kgen.store import Database, queries
 from kgen.store.results import BestRow
 from kgen.tuning.sweep import designed
 
-
 MOST_AT_ONCE = 4  #: exports; each has an oracle and a worker
 CORES_OF_EACH = 4
 _rendering = threading.Lock()  # torch's export serves one thread at a time

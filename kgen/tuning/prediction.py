@@ -79,7 +79,7 @@ LIBRARY_CLASSES = (
     _class("reduction", 0.98, 1.0, "reads its operand once", "sum mean amax amin prod linalg_vector_norm norm all any"),
     _class("extremum", 0.75, 1.0, "carries an index along", "max min argmax argmin"),
     _class("softmax", 0.5, 1.0, "reads long rows twice and more", "softmax _softmax log_softmax _log_softmax softmin"),
-    _class("several passes", 0.3, 1.0, "is made of several operators inside", 
+    _class("several passes", 0.3, 1.0, "is made of several operators inside",
            "logsumexp var std var_mean std_mean triplet_margin_loss cosine_embedding_loss cosine_similarity "
            "pairwise_distance"),
     _class("norm", 0.4, 1.0, "reads its operand twice", "layer_norm native_layer_norm group_norm instance_norm rms_norm"),

@@ -41,7 +41,7 @@ class Sweeps(Protocol):
     def interrupt(self) -> None: ...
 
 
-@dataclass
+@dataclass(frozen=True)
 class InTurn:
     """Runs one sweep after the other in this thread, which interrupts reach."""
 

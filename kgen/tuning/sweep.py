@@ -30,14 +30,21 @@ from kgen.devices import roofline
 from kgen.devices.hardware import lacks_instructions
 from kgen.devices.kinds import HOST, KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode
-from kgen.errors import DatabaseBusyError, DatabaseError, DiskError, EvaluatorError, InputError, ProblemError, RenderError
+from kgen.errors import (
+    DatabaseBusyError,
+    DatabaseError,
+    DiskError,
+    EvaluatorError,
+    InputError,
+    ProblemError,
+    RenderError,
+)
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
 from kgen.problems.problem import Problem
 from kgen.protocol import BuildReport, Evaluation, Health, Status, Timing
 from kgen.statistics import Interval, median_ms, ratio_interval
-from kgen.store import Database, queries
-from kgen.store import tasks as stored_tasks
+from kgen.store import Database, queries, tasks as stored_tasks
 from kgen.tuning import attempts, launching, precision, time_budget
 from kgen.tuning.capturing import capture_apart
 from kgen.tuning.design import Design

@@ -122,7 +122,7 @@ def _plan(console: Console, number: int, ranked: Ranked) -> None:
     console.rule(f"plan {number}: {text.milliseconds(ranked.prediction.ms)}", style="dim")
     console.print(title)
     table = grid("step", "operators", "> bytes", "> operations", "> ms", "bound", "why the library")
-    for step in map(lambda one: _step(ranked, one), ranked.prediction.steps):
+    for step in (_step(ranked, one) for one in ranked.prediction.steps):
         figures = (_bytes(step["bytes"]), _flops(step["flops"]), f"{step['ms']:.3g}", step["bound"])
         table.add_row(step["kind"], ", ".join(step["operators"]), *figures, step["why"] or "")
     console.print(table)

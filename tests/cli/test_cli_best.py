@@ -134,7 +134,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     module = types.ModuleType("kgen.tuning.export")
     wanted = namedtuple("Wanted", "best problem file")
-    export = lambda database, row, problem, file: files.append(file)  # noqa: E731
+    export = lambda database, row, problem, file: files.append(file)
     vars(module).update(export=export, export_all=export_all, Wanted=wanted)
     monkeypatch.setitem(sys.modules, "kgen.tuning.export", module)
     return files

@@ -22,7 +22,7 @@ from kgen.tuning.design import captured
 
 pytest.importorskip("ray")
 
-from kgen.cluster import connection  # noqa: E402
+from kgen.cluster import connection
 
 BUDGET = 24
 IN_FLIGHT = 2  #: candidates of a device: one is judged, and the verdict of another may still be on its way

@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("ray")
 
-from kgen.cluster import devices, fleet  # noqa: E402
-from kgen.cluster.connection import connected  # noqa: E402
-from kgen.cluster.devices import reserved  # noqa: E402
-from kgen.cluster.fleet import Fleet, Node, kinds, own_version  # noqa: E402
-from kgen.errors import InputError  # noqa: E402
+from kgen.cluster import devices, fleet
+from kgen.cluster.connection import connected
+from kgen.cluster.devices import reserved
+from kgen.cluster.fleet import Fleet, Node, kinds, own_version
+from kgen.errors import InputError
 
 GB = 1 << 30
 
@@ -133,8 +133,8 @@ def test_processes_of_builds_for_gpus_start_once(
     tasks: list[object] = []
 
     class Task:
-        options = lambda self, **how: self  # noqa: E731
-        remote = lambda self: tasks.append(self)  # noqa: E731
+        options = lambda self, **how: self
+        remote = lambda self: tasks.append(self)
 
     monkeypatch.setattr(devices.ray, "remote", lambda **how: lambda function: Task())
     fitting = Fleet(device)

@@ -38,7 +38,7 @@ def test_kernels_of_a_plan_are_in_its_data(found: Design) -> None:
 
 def test_library_calls_of_a_plan_are_in_its_data(found: Design) -> None:
     for choice in found.choices:
-        ways = [[step for step in way] for _, way in groupby(choice.data.steps, lambda step: step.mode)]
+        ways = [list(way) for _, way in groupby(choice.data.steps, lambda step: step.mode)]
         for way, (_, plan) in zip(ways, choice.plans):
             assert sum(not step.schedule for step in way) <= sum(not isinstance(step, Kernel) for step in plan.steps)
             assert all(len(step.operators) == 1 for step in way if not step.schedule)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from models import NAMES, graph, made, reference, source
 
 from kgen.compiler.graph.graph import Node, OpGraph
-from kgen.compiler.graph.library_call import X, Many, aten, written
+from kgen.compiler.graph.library_call import Many, X, aten, written
 from kgen.compiler.loops.evaluation import evaluate
 from kgen.compiler.lower.lowering import lower
 from kgen.compiler.operators.table import OPS

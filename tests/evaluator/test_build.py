@@ -14,8 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
 from candidates import KERNEL, render
+
 from kgen.candidate import Candidate, Trust
 from kgen.devices.machine import cxx
 from kgen.errors import DiskError, EvaluatorError

@@ -4,8 +4,8 @@ import time
 from dataclasses import replace
 
 import pytest
-
 from candidates import KERNEL, plain, render
+
 from kgen.candidate import Candidate, Trust
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import TimeIsUp

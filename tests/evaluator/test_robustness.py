@@ -1,12 +1,11 @@
 """The evaluator's own processes fail: they are named, started again, and work with less where memory was the reason."""
 
-import threading
 import os
 import signal
+import threading
 import time
 
 import pytest
-
 from candidates import plain
 from lending import Lender
 

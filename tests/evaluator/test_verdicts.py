@@ -1,8 +1,8 @@
 """What becomes of right and of wrong candidates."""
 
 import pytest
-
 from candidates import KERNEL, plain, render
+
 from kgen.evaluator.strict.timing_anomalies import REMEASURED_ROUNDS
 from kgen.evaluator.timing.measure import SCREEN_BLOCKS
 from kgen.protocol import Status

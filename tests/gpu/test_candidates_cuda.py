@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import types
-from dataclasses import replace
-from pathlib import Path
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from optimized_modules import Sweeps, sweeps
 from torch import nn
 
 from kgen.optimized import backend, optimize
-from optimized_modules import Sweeps, sweeps
 
 __all__ = ["sweeps"]
 

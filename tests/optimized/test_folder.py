@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from optimized_modules import Sweeps, sweeps
 from torch import nn
 
 import kgen
 from kgen.errors import DiskError, FolderError, InputError
 from kgen.optimized import folder as folders
-from optimized_modules import Sweeps, sweeps
 
 __all__ = ["sweeps"]
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.utils._pytree as pytree
 from kinds import KINDS
+from optimized_modules import Sweeps, sweeps
 from torch import nn
 
 import kgen
-from optimized_modules import Sweeps, sweeps
 
 __all__ = ["sweeps"]
 

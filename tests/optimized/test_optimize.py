@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from optimized_modules import FASTER, Sweeps, sweeps
 from torch import nn
 
 import kgen
@@ -18,7 +19,6 @@ from kgen.optimized.dispatch import ARGUMENTS, GRADIENTS, SHAPES
 from kgen.optimized.fingerprint import fingerprint
 from kgen.statistics import Interval
 from kgen.store import Database, modules
-from optimized_modules import FASTER, Sweeps, sweeps
 
 __all__ = ["sweeps"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from optimized_modules import Sweeps, sweeps
 
 from kgen.optimized import backend
-from optimized_modules import Sweeps, sweeps
 
 __all__ = ["sweeps"]
 

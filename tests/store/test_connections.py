@@ -204,7 +204,7 @@ def test_interrupt_ends_the_wait_for_another_writer(path: Path, database: Databa
     monkeypatch.setattr(connections, "NOTICE_SECONDS", 0.05)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    interrupt = lambda line: signal.raise_signal(signal.SIGINT)  # noqa: E731
+    interrupt = lambda line: signal.raise_signal(signal.SIGINT)
     with Database.open(str(path), notice=interrupt) as waiting, pytest.raises(KeyboardInterrupt):
         Filled(waiting)
     other.close()

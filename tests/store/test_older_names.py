@@ -21,7 +21,6 @@ from models import NAMES, design, reference
 from samples import Filled, environment
 from sqlalchemy import insert
 
-from kgen import plan_name
 from kgen.candidate import Rejection
 from kgen.devices.hardware import Hardware, cpu, for_arch
 from kgen.plan import Plan

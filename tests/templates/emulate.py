@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import ast
 import itertools
-import re
 import sys
 import tempfile
 import time

@@ -29,7 +29,6 @@ from kgen.problems.problem import LoadedProblem
 from kgen.tuning import prediction
 from kgen.tuning.search import Point
 
-
 CPU_TEMPLATES = tuple(templates("cpu").values())
 
 

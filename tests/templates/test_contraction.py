@@ -8,7 +8,7 @@ import io
 import pickle
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from models import NAMES, design, made, module, plainest, reference, source
 from torch.utils import cpp_extension
 
-from kgen.candidate import Candidate, ParamValue, Params
+from kgen.candidate import Candidate, Params, ParamValue
 from kgen.codegen.space import Space
 from kgen.devices.hardware import cpu, for_arch
 from kgen.evaluator.candidates.build import read_extension

@@ -245,13 +245,13 @@ def covering_set(arch: str, exhaustive: bool) -> tuple[Variant, ...]:
     scopes: set[object] = set()
     chosen, others = [], []
     cases = [case for case in _CASES if exhaustive or case not in _ALIKE]
-    for plainest, *more in (variants for case in cases for variants in _variants(case, arch)):
-        scope = plainest.scope(exhaustive)
+    for plain, *more in (variants for case in cases for variants in _variants(case, arch)):
+        scope = plain.scope(exhaustive)
         if not earlier or scope not in scopes:
             is_known = scope in scopes and not exhaustive
-            chosen.append(min([plainest, *more], key=lambda v: v.cost) if is_known else plainest)
+            chosen.append(min([plain, *more], key=lambda v: v.cost) if is_known else plain)
             scopes.add(scope)
-        others += [(variant, variant.values(exhaustive)) for variant in (plainest, *more)]
+        others += [(variant, variant.values(exhaustive)) for variant in (plain, *more)]
     seen = set[object]().union(*(v.values(exhaustive) for v in [*earlier, *chosen]))
     while others := [one for one in others if one[1] - seen]:  # the most values for each second of the compiler
         best, values = max(others, key=lambda one: len(one[1] - seen) / one[0].cost)

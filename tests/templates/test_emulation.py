@@ -25,7 +25,6 @@ from kgen.protocol import Accuracy
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 
-
 _RECURRENT = r"linear\(library\) \+ recurrence\[lstm, lstm\] \+ pointwise"
 _W = "self.w = nn.Parameter(torch.randn(24, 1, 1))"
 _LONG = "torch.randn(3, 40000)"

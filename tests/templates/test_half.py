@@ -83,7 +83,7 @@ def test_each_schedule_is_as_accurate_as_eager(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", NARROW)
 def test_a_module_of_two_dtypes_is_as_accurate_as_eager(dtype: str) -> None:
-    forward = f"""
+    forward = """
     y = self.n(x.float()).to(x.dtype) * self.s
     return F.softmax(y, 1, dtype=torch.float32).to(x.dtype), y.float().cumsum(1), y.sum(0) + x.float().amax(0)
     """

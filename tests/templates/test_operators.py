@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 import torch.utils._pytree as pytree
@@ -14,6 +12,7 @@ from models import design, graph, made, module, source
 from kgen.compiler.operators.table import OPS
 from kgen.problems.problem import LoadedProblem
 from kgen.tuning.search import Point
+
 
 @pytest.mark.usefixtures("quick_builds")
 @pytest.mark.filterwarnings("ignore:index_reduce")

@@ -25,7 +25,7 @@ LOOPS = (*UNARY, "exp_below")
 # leaves their loops scalar, which takes 1.8 times as long.
 TUNING = ("-mtune=haswell",) if platform.machine() == "x86_64" else ()
 FLAGS = ("-O3", "-march=native", *TUNING, "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC")
-ALLOWED_ULP = {name: 1.6 for name in UNARY} | {"pow": 0.6}
+ALLOWED_ULP = dict.fromkeys(UNARY, 1.6) | {"pow": 0.6}
 INF, NAN = math.inf, math.nan
 SUBNORMAL, LARGEST = 1e-45, 3.4028234663852886e38
 

@@ -15,6 +15,7 @@ from kgen.compiler.operators.table import OPS
 from kgen.devices.hardware import for_arch
 from kgen.tuning.search import Point
 
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[torch.Tensor, ...]]:
     """Of each case the values of kgen, of eager, and of eager in float64."""

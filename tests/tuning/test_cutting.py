@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from models import captured, design, made, module, source
+from models import design, made, module, source
 
 from kgen.compiler.fusion.chosen import Cut, CutError
 from kgen.devices.hardware import cpu

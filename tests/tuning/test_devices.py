@@ -23,8 +23,8 @@ from kgen.devices.kinds import KINDS
 from kgen.errors import DatabaseBusyError, DeviceError, EvaluatorError, ProblemError, RenderError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
-from kgen.problems.problem import load, read_problem
 from kgen.evaluator.timing.measure import OVERTIME
+from kgen.problems.problem import load, read_problem
 from kgen.protocol import Accuracy, BuildReport, Depth, Evaluation, Phase, Status, Timing
 from kgen.store import connections, holder
 from kgen.tuning import sweep, time_budget

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from models import design, made, source
 
 from kgen.candidate import CALL, GRAPH, LAUNCHING, Candidate

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from running import Ended, Home
 from networks import NETWORK, RELATIVE
+from running import Ended, Home
 
 from kgen.devices.kinds import KINDS
 

@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from kgen.compiler.capture import decompositions
 from kgen.compiler.capture.aten_call import Call, NeedsFunctional, is_mutable, is_region
-from kgen.compiler.capture.tracing import Trace, failure, functional as made_functional, held_tensors, line_of, unknown_container
+from kgen.compiler.capture.tracing import (
+    Trace,
+    failure,
+    functional as made_functional,
+    held_tensors,
+    line_of,
+    unknown_container,
+)
 from kgen.compiler.graph.graph import Constant, Decomposition, Input, Node, OpGraph, Ref, Tensor, Weight, memory_order
-from kgen.compiler.graph.library_call import X, Y, BatchSize, Literal, aten, torch_
+from kgen.compiler.graph.library_call import BatchSize, Literal, X, Y, aten, torch_
 from kgen.compiler.graph.source import escaped, identifier, tensor_source
 from kgen.compiler.operators import table as operators
 from kgen.compiler.operators.library import LIBRARY_PARTS

@@ -13,8 +13,23 @@ from typing import Any
 
 from kgen.compiler.capture.capture import Capture
 from kgen.compiler.graph.graph import Constant, Decomposition, FoldedWeight, Input, Node, OpGraph, Ref, Tensor, Weight
-from kgen.compiler.graph.library_call import (Applied, BatchSize, Bound, Code, Device, Each, Infix, Item, Literal, Many, Member, Method, Negative,
-                                              Span, Value)  # fmt: skip
+from kgen.compiler.graph.library_call import (
+    Applied,
+    BatchSize,
+    Bound,
+    Code,
+    Device,
+    Each,
+    Infix,
+    Item,
+    Literal,
+    Many,
+    Member,
+    Method,
+    Negative,
+    Span,  # fmt: skip
+    Value,
+)
 
 _CLASSES = {
     kind.__name__: kind

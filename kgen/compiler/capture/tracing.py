@@ -495,7 +495,7 @@ def _recurrence_by_shapes() -> Iterator[None]:
     operators = [getattr(torch.ops.aten, name).input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")]
     saved = [dict(op.py_kernels) for op in operators]
     for op in operators:
-        op.py_kernels.update({key: _recurrent for key in keys})
+        op.py_kernels.update(dict.fromkeys(keys, _recurrent))
         op._dispatch_cache.clear()
     try:
         yield

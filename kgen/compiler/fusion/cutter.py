@@ -11,7 +11,7 @@ from typing import Iterator, Sequence
 from kgen.compiler.fusion.cuts import Cuts, pieces_of
 from kgen.compiler.fusion.kernels import MANY_NODES, Taken
 from kgen.compiler.fusion.overwriting import overwritten
-from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library, Step, plan_of, kernel_name
+from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library, Step, kernel_name, plan_of
 from kgen.compiler.fusion.values import in_runs, is_contraction, on_the_way, pulled, roots
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import label

@@ -8,7 +8,16 @@ from typing import Any, Sequence
 
 from kgen.compiler.fusion.programs import Programs
 from kgen.compiler.fusion.template import Template
-from kgen.compiler.fusion.values import connected, is_pointwise, kind_of, made_on_the_way, readers, roots, used_outside, with_views
+from kgen.compiler.fusion.values import (
+    connected,
+    is_pointwise,
+    kind_of,
+    made_on_the_way,
+    readers,
+    roots,
+    used_outside,
+    with_views,
+)
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.loops.program import Program
 from kgen.compiler.operators.op import LOWERED, Kind

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from kgen.compiler.graph.graph import Tensor
-from kgen.compiler.graph.library_call import X, LibraryCall, Many, number_source, torch_
+from kgen.compiler.graph.library_call import LibraryCall, Many, X, number_source, torch_
 
 if TYPE_CHECKING:
     import torch

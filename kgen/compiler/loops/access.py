@@ -9,7 +9,6 @@ import sympy
 
 from kgen.compiler.loops.indices import Size, spell, step_of, symbols_of
 
-
 MOST_PARTS = 4  # parts of an axis with statements of their own
 
 _INT_MAX = (1 << 31) - 1

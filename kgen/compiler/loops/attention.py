@@ -15,9 +15,9 @@ from typing import Sequence
 
 import sympy
 
-from kgen.compiler.loops.expr import Arg, Binary, Const, Where, const, x, y, z, where
+from kgen.compiler.loops.expr import Arg, Binary, Const, Where, const, where, x, y, z
 from kgen.compiler.loops.functions import expbelow, finite_max
-from kgen.compiler.loops.program import ELEMENT, ROW, Contraction, Load, Map, Program, Reduce, Size, Strided
+from kgen.compiler.loops.program import ELEMENT, ROW, Load, Map, Program, Reduce, Size, Strided
 
 _INFINITE = float("inf")
 
@@ -321,6 +321,6 @@ class _Reader:
         step = self.steps.get(name) if isinstance(name, str) else None
         if not isinstance(step, Load) or step.tensor or step.access.mask:
             return None
-        symbols = [s for s in step.access.offset.free_symbols]
+        symbols = list(step.access.offset.free_symbols)
         rest = sympy.expand(step.access.offset - symbols[0]) if len(symbols) == 1 else None
         return (symbols[0], int(rest)) if rest is not None and rest.is_Integer else None

@@ -19,7 +19,19 @@ from kgen.compiler.loops.access import Loop, Place
 from kgen.compiler.loops.expr import Arg, Binary, Call, Cast, Columns, Const, Expr, Unary, Where
 from kgen.compiler.loops.functions import FUNCTIONS
 from kgen.compiler.loops.indices import COLUMNS, FloorDiv, Modulo
-from kgen.compiler.loops.program import ELEMENT, Contraction, Load, Map, Program, Reduce, Scan, Scatter, Store, Strided, Window
+from kgen.compiler.loops.program import (
+    ELEMENT,
+    Contraction,
+    Load,
+    Map,
+    Program,
+    Reduce,
+    Scan,
+    Scatter,
+    Store,
+    Strided,
+    Window,
+)
 from kgen.compiler.loops.recurrence import Recurrence
 
 if TYPE_CHECKING:
@@ -318,6 +330,7 @@ class _Evaluation:
         steps, batch = (n if isinstance(n, int) else whole // m for n, m in ((of.steps, of.batch), (of.batch, of.steps)))
         products = products.reshape(batch, steps, width).transpose(0, 1) if of.batch_first else products.reshape(steps, batch, width)
         last: list[list[Tensor]] = []
+        output = products  # a layer above another one reads the output below it, which replaces this
         for depth in range(of.depth):
             outputs = []
             for direction in range(of.directions):

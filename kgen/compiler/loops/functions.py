@@ -10,7 +10,20 @@ import inspect
 from dataclasses import dataclass
 from typing import Callable
 
-from kgen.compiler.loops.expr import INFINITY, NAN, Arg, Expr, both, differ, either, equal, exactly, expr, function, where
+from kgen.compiler.loops.expr import (
+    INFINITY,
+    NAN,
+    Arg,
+    Expr,
+    both,
+    differ,
+    either,
+    equal,
+    exactly,
+    expr,
+    function,
+    where,
+)
 
 # A device's primitives. SQRT64 is a root in float64, EXPBELOW an exponential of a number that is at most 0, and INVERSEROOT
 # is 1 / sqrt(x). QUOTIENT and RECIPROCAL are divisions of numbers whose quotient does not overflow. FLOOR_QUOTIENT and

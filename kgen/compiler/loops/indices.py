@@ -251,7 +251,7 @@ class _Addends:
 
     def at_zero(self, but: frozenset[sympy.Symbol]) -> tuple[list[sympy.Expr | None], sympy.Expr]:
         """The addends where each axis is 0 ``but`` these: their multiples, and the others."""
-        zeros = {s: 0 for s in self.others.free_symbols - but}
+        zeros = dict.fromkeys(self.others.free_symbols - but, 0)
         return [self.multiples.get(s) for s in but], self.others.subs(zeros) if zeros else self.others
 
     def without(self, axes: frozenset[sympy.Symbol]) -> sympy.Expr:

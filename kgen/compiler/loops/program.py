@@ -28,7 +28,6 @@ from kgen.compiler.loops.expr import Expr
 from kgen.compiler.loops.indices import Size
 from kgen.compiler.loops.recurrence import Recurrence
 
-
 ELEMENT, ROW = "element", "row"
 
 _INT_MAX = (1 << 31) - 1

@@ -11,7 +11,7 @@ import sympy
 
 from kgen.compiler.graph.convolutions import Convolution, convolution
 from kgen.compiler.graph.dtypes import DTYPES, is_float
-from kgen.compiler.graph.graph import Node, NotFusable, OpGraph, Operand, Tensor
+from kgen.compiler.graph.graph import Node, NotFusable, Operand, OpGraph, Tensor
 from kgen.compiler.graph.source import RESERVED
 from kgen.compiler.loops.access import Within
 from kgen.compiler.loops.expr import CHOICE, COLUMNS, SELF, Arg, Cast, Expr, const, where

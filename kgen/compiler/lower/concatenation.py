@@ -17,7 +17,6 @@ from kgen.compiler.loops.access import Place, Within
 from kgen.compiler.loops.expr import CHOICE
 from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Reduce
 
-
 #: Maps of other parts that a kernel may compute for each element and drop. 26 bags of three rows in a concatenation have 280.
 MOST_DROPPED = 32
 

@@ -17,7 +17,6 @@ from kgen.compiler.operators.op import Index
 from kgen.compiler.operators.reductions import COMBINES
 from kgen.compiler.operators.scatters import Scattered, looped
 
-
 MOST_VISITS = 2  # visits of an element by the loops of a reduction; more are work that is done again
 
 MOST_MADE = 1 << 16  # elements of a reduction that reads no tensor

@@ -24,7 +24,6 @@ from kgen.compiler.operators.reductions import MOST_FEW, of_few
 from kgen.compiler.operators.scatters import looped
 from kgen.compiler.operators.table import OPS
 
-
 #: The most parts with statements of their own where tables are looked up under masks. Without parts, each element looks up all.
 MOST_LOOKED_UP = 16
 MOST_NODES = 128  # nodes of one kernel; a loop that forward unrolls has more

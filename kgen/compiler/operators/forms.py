@@ -15,8 +15,24 @@ from typing import Any, Callable, Mapping
 from kgen.compiler.graph.dtypes import is_float
 from kgen.compiler.graph.graph import Node
 from kgen.compiler.loops.expr import Expr, const, w, where, x, y, z
-from kgen.compiler.loops.functions import (absolute, cos, erf, exp, expm1, inverseroot, log, log1p, nan_max, nan_min, power, rint, sin,
-                                           sqrt, tanh, trunc)
+from kgen.compiler.loops.functions import (
+    absolute,
+    cos,
+    erf,
+    exp,
+    expm1,
+    inverseroot,
+    log,
+    log1p,
+    nan_max,
+    nan_min,
+    power,
+    rint,
+    sin,
+    sqrt,
+    tanh,
+    trunc,
+)
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.pointwise import FORM
 from kgen.compiler.operators.table import OPS

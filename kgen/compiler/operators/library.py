@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 from kgen.compiler.graph import contractions
 from kgen.compiler.graph.complex_numbers import TO_COMPLEX, TO_PAIRS
-from kgen.compiler.graph.contractions import CONVOLVED, MATMUL, PRODUCT, PRODUCT_OF_SECOND, RECURRENT, TRANSPOSED, Contraction
+from kgen.compiler.graph.contractions import (
+    CONVOLVED,
+    MATMUL,
+    PRODUCT,
+    PRODUCT_OF_SECOND,
+    RECURRENT,
+    TRANSPOSED,
+    Contraction,
+)
 from kgen.compiler.graph.convolutions import TARGETS
 
 #: How the names of convolutions end whose images have their channels side by side. The call may move its first operand so.

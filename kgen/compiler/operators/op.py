@@ -9,13 +9,12 @@ from typing import Any, Callable, Mapping, Protocol, Sequence
 import sympy
 
 from kgen.compiler.graph.contractions import Contraction
-from kgen.compiler.graph.graph import Node, OpGraph, Operand, Ref, Tensor
+from kgen.compiler.graph.graph import Node, Operand, OpGraph, Ref, Tensor
 from kgen.compiler.graph.library_call import LibraryCall
 from kgen.compiler.loops.access import Within
 from kgen.compiler.loops.expr import Expr
 from kgen.compiler.loops.indices import Axes, Size
 from kgen.compiler.operators import views
-
 
 #: An index for each dimension of a tensor.
 Index = tuple[sympy.Expr, ...]

@@ -8,17 +8,77 @@ from typing import Any, Callable, Sequence
 
 from kgen.compiler.graph.dtypes import DTYPES, is_float, nbytes
 from kgen.compiler.graph.graph import Node, Ref, Tensor
-from kgen.compiler.graph.library_call import DEVICE, X, Literal, dtype_named
-from kgen.compiler.loops.expr import (INFINITY, Arg, Cast, Expr, attr, both, differ, double, either, equal, exactly, filled,
-                                      function, no, w, where, wide, x, y, z)
-from kgen.compiler.loops.functions import (absolute, apply_elu, apply_gelu, apply_gelu_tanh, apply_hardsigmoid,
-                                           apply_hardswish, apply_logsigmoid, apply_mish, apply_sigmoid, apply_silu,
-                                           apply_softplus, atan2, bits, clamp_to, copysign, cos, erf, exp, expbelow, expm1,
-                                           finite_max, floor_divide, floor_modulo, floor_quotient, floor_remainder, fmax, fmin, fmod, hypot, inverseroot,
-                                           lgamma, log, log1p, log_sum, nan_max, nan_min, positive, power, rint, sin,
-                                           softmax_factor, sqrt, sqrt64, tanh, trunc)
+from kgen.compiler.graph.library_call import DEVICE, Literal, X, dtype_named
+from kgen.compiler.loops.expr import (
+    INFINITY,
+    Arg,
+    Cast,
+    Expr,
+    attr,
+    both,
+    differ,
+    double,
+    either,
+    equal,
+    exactly,
+    filled,
+    function,
+    no,
+    w,
+    where,
+    wide,
+    x,
+    y,
+    z,
+)
+from kgen.compiler.loops.functions import (
+    absolute,
+    apply_elu,
+    apply_gelu,
+    apply_gelu_tanh,
+    apply_hardsigmoid,
+    apply_hardswish,
+    apply_logsigmoid,
+    apply_mish,
+    apply_sigmoid,
+    apply_silu,
+    apply_softplus,
+    atan2,
+    bits,
+    clamp_to,
+    copysign,
+    cos,
+    erf,
+    exp,
+    expbelow,
+    expm1,
+    finite_max,
+    floor_divide,
+    floor_modulo,
+    floor_quotient,
+    floor_remainder,
+    fmax,
+    fmin,
+    fmod,
+    hypot,
+    inverseroot,
+    lgamma,
+    log,
+    log1p,
+    log_sum,
+    nan_max,
+    nan_min,
+    positive,
+    power,
+    rint,
+    sin,
+    softmax_factor,
+    sqrt,
+    sqrt64,
+    tanh,
+    trunc,
+)
 from kgen.compiler.operators.op import Captured, Kind, Op
-
 
 FORM = "form"  #: the attribute of a node whose expression is another one than its operator's
 

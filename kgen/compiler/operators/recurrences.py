@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kgen.compiler.loops.expr import Expr, w, where, x, y, z
+from kgen.compiler.loops.expr import Expr, w, x, y, z
 from kgen.compiler.loops.functions import apply_sigmoid, positive, tanh
 from kgen.compiler.loops.recurrence import Cell, CellStep
 

@@ -20,6 +20,7 @@ from kgen.compiler.operators.pointwise import MORE_POINTWISE, POINTWISE
 from kgen.compiler.operators.recurrences import CELLS
 from kgen.compiler.operators.reductions import REDUCTIONS, keeps_dtype, no_dtype
 
+
 def _permuted(call: Captured) -> dict[str, Any] | None:
     """The operand's dimension that each dimension of the result is."""
     rank = len(call.shape("self"))

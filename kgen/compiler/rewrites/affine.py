@@ -6,7 +6,21 @@ from dataclasses import dataclass, replace
 from typing import Callable
 
 from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Tensor
-from kgen.compiler.graph.library_call import LibraryCall, Span, Value, W, X, Y, Z, aten, functional, rounded, torch_, widened, with_operands
+from kgen.compiler.graph.library_call import (
+    LibraryCall,
+    Span,
+    Value,
+    W,
+    X,
+    Y,
+    Z,
+    aten,
+    functional,
+    rounded,
+    torch_,
+    widened,
+    with_operands,
+)
 from kgen.compiler.rewrites import norms
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kgen.compiler.graph import complex_numbers
 from kgen.compiler.graph.dtypes import is_float
-from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Operand, Tensor
+from kgen.compiler.graph.graph import FoldedWeight, Node, Operand, OpGraph, Tensor
 from kgen.compiler.graph.library_call import Value, X, Y, aten, dtype_named, functional, rounded, torch_, widened
 from kgen.compiler.graph.source import reshape_call
 from kgen.compiler.operators.facts import is_view

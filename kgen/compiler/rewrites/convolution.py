@@ -18,7 +18,20 @@ from typing import Iterator, Sequence
 from kgen.compiler.graph.convolutions import Convolution, Line, convolution
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Tensor
-from kgen.compiler.graph.library_call import Code, LibraryCall, Many, Span, Value, X, Y, Z, functional, operands, torch_, with_operands
+from kgen.compiler.graph.library_call import (
+    Code,
+    LibraryCall,
+    Many,
+    Span,
+    Value,
+    X,
+    Y,
+    Z,
+    functional,
+    operands,
+    torch_,
+    with_operands,
+)
 from kgen.compiler.loops.transposes import LEAST_EXTENT
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS

@@ -15,7 +15,6 @@ from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.reductions import MOST_FEW, of_few
 from kgen.compiler.operators.table import OPS
 
-
 MOST_GATHERED = 64  # rows of a table; a thread that sums so many has no use for what another one reads
 
 

@@ -17,9 +17,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Iterable, Sequence
 
-from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Operand, Tensor
-from kgen.compiler.graph.library_call import (DEVICE, Applied, Bound, Each, Infix, LibraryCall, Many, Span, Value, X, Y, Z, dtype_named,
-                                              functional, rounded, torch_, widened)  # fmt: skip
+from kgen.compiler.graph.graph import FoldedWeight, Node, Operand, OpGraph, Tensor
+from kgen.compiler.graph.library_call import (
+    DEVICE,
+    Applied,
+    Bound,
+    Each,
+    Infix,
+    LibraryCall,
+    Many,
+    Span,
+    Value,
+    X,
+    Y,
+    Z,
+    dtype_named,
+    functional,  # fmt: skip
+    rounded,
+    torch_,
+    widened,
+)
 from kgen.compiler.graph.source import reshape_call
 from kgen.compiler.operators.facts import is_view
 from kgen.compiler.operators.op import Kind

@@ -18,8 +18,8 @@ from typing import Collection, Mapping, Sequence
 
 from kgen.compiler.graph.convolutions import TARGETS
 from kgen.compiler.graph.dtypes import is_narrow
-from kgen.compiler.graph.graph import Node, OpGraph, Operand, Tensor
-from kgen.compiler.graph.library_call import W, X, Y, Z, LibraryCall, aten, rounded, torch_, widened
+from kgen.compiler.graph.graph import Node, Operand, OpGraph, Tensor
+from kgen.compiler.graph.library_call import LibraryCall, W, X, Y, Z, aten, rounded, torch_, widened
 from kgen.compiler.graph.source import reshape_call
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS

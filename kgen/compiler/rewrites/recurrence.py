@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Operand, Tensor
+from kgen.compiler.graph.graph import FoldedWeight, Node, Operand, OpGraph, Tensor
 from kgen.compiler.graph.library_call import Applied, Many, Value, X, Y, Z, functional, torch_
 from kgen.compiler.loops.recurrence import OUTPUT
 from kgen.compiler.operators.recurrences import CELLS

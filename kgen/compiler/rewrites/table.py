@@ -11,7 +11,21 @@ from dataclasses import dataclass
 
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import OpGraph
-from kgen.compiler.rewrites import affine, attention, cleanup, convolution, few, linear, norms, prepared, recurrence, scans, scatters, siblings, views
+from kgen.compiler.rewrites import (
+    affine,
+    attention,
+    cleanup,
+    convolution,
+    few,
+    linear,
+    norms,
+    prepared,
+    recurrence,
+    scans,
+    scatters,
+    siblings,
+    views,
+)
 from kgen.compiler.rewrites.rewrite import Place, Rewrite, Stage, pipelines
 
 #: Every rewrite by its name, in order. Behind :func:`cleanup.decompose`, which every graph has a variant of.

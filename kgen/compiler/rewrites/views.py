@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kgen.compiler.graph.graph import Node, OpGraph, Operand, Tensor
-from kgen.compiler.graph.library_call import X, Many, Value, functional, torch_
+from kgen.compiler.graph.graph import Node, Operand, OpGraph, Tensor
+from kgen.compiler.graph.library_call import Many, Value, X, functional, torch_
 from kgen.compiler.graph.source import reshape_call
 from kgen.compiler.loops.indices import Size, quotient
 from kgen.compiler.operators.op import Kind

@@ -369,7 +369,7 @@ class Server:
         try:
             for child in self._children:
                 child.terminate()
-            if not all([child.end() for child in self._children]) or loaded.process.poll() is not None:
+            if not all([child.end() for child in self._children]) or loaded.process.poll() is not None:  # noqa: C419 -- end all
                 return False
             with suppress(ChannelClosed):  # it has died, as the next one will see
                 loaded.control.send({"kind": None, "options": {"modules": self._idle}})

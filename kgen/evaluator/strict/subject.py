@@ -6,7 +6,6 @@ other work of the same stream. Code that does not wait for its stream finds the 
 
 import gc
 import os
-from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping
 
 import torch

@@ -77,7 +77,7 @@ def attention_context(schedule: Schedule, of: Attention, args: Sequence[Argument
     read_from = sources(args)
     vec, vectors = columns_at_once(of), loaded_in_vectors(of)
     plan = passes_of(program, keep=False)
-    outer, inner = common.load_statements([x for x in plan.passes[0].loads], 2, read_from)
+    outer, inner = common.load_statements(list(plan.passes[0].loads), 2, read_from)
     store_outer, store_inner, close = common.store_statements(program.stores, 2, args)
     score_outer, score_inner = common.load_statements(of.loads, vec, read_from)
     read = {*(x.tensor for x in (*of.loads, *of.row_loads)), *program.tensors, *(s.tensor for s in program.stores)}

@@ -16,7 +16,6 @@ from kgen.compiler.loops.passes import Pass
 from kgen.compiler.loops.program import Load, Program, Store
 from kgen.devices.hardware import Hardware
 
-
 BYTES_A_US = 32e3  # bytes a microsecond and multiprocessor; H200; benchmarks/results/fused_tails.md
 
 

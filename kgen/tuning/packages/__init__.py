@@ -22,7 +22,6 @@ from kgen.problems.problem import Problem, load, without_values
 from kgen.tuning.export import Verified
 
 
-
 def check_hub(problem: Problem, folder: Path) -> None:
     """Check before long work that a package of the problem can be written. Raises :class:`InputError`."""
     _init_inputs(problem)

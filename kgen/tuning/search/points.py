@@ -12,7 +12,6 @@ from typing import Iterable, Iterator, overload
 
 from kgen.candidate import Params, ParamValue
 
-
 SPREAD = 8  # combinations of a kernel that differ in two values from each other, before any others
 
 

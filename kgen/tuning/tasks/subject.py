@@ -141,7 +141,7 @@ class TaskSubject(Subject):
         stream = [torch._C._cuda_getCurrentRawStream(inputs[0].get_device())] if self.cuda else []
         takes = inspect.signature(run).parameters
         if "kept" in takes:
-            prepare = getattr(self.model, f"_weights" if method == "_run" else f"{method}_weights", None)
+            prepare = getattr(self.model, "_weights" if method == "_run" else f"{method}_weights", None)
             arguments.append(prepare(*(stream if "stream" in inspect.signature(prepare).parameters else []), *inputs) if prepare else None)
         arguments += stream if "stream" in takes else []
         self.buffers = inputs

@@ -4,7 +4,15 @@ import pytest
 import torch
 
 from kgen.evaluator.correctness.distributions import (
-    ALIKE, DISTRIBUTIONS, SCALED, VALUES, change_inputs, change_weights, drawn_batches, mixtures, seed_of,
+    ALIKE,
+    DISTRIBUTIONS,
+    SCALED,
+    VALUES,
+    change_inputs,
+    change_weights,
+    drawn_batches,
+    mixtures,
+    seed_of,
 )
 
 

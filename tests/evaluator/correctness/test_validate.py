@@ -5,8 +5,8 @@ import os
 import threading
 
 import pytest
-
 from candidates import plain
+
 from kgen.evaluator import evaluator as module
 from kgen.evaluator.correctness.validate import Failure, OracleClient, Validation, check_structure
 from kgen.protocol import Phase, Status

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from kgen.errors import EvaluatorError
-from kgen.evaluator.runtime import locks
-from kgen.evaluator.runtime import holders
+from kgen.evaluator.runtime import holders, locks
 from kgen.evaluator.runtime.locks import DeviceLock, MemoryShare
 
 HOLDER = """

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-
 from candidates import plain
 from lending import Lent
+
 from kgen.candidate import Candidate
 from kgen.errors import DeviceError, EvaluatorError
 from kgen.evaluator.evaluator import Evaluator

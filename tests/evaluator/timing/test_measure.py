@@ -2,14 +2,21 @@
 
 import itertools
 import random
-import time
 
 import pytest
 
 from kgen.devices.kinds import KINDS
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.timing.conditions import worse
-from kgen.evaluator.timing.measure import FEWEST_BLOCKS, LEAST_BLOCKS, Runner, calls_of_finals, calls_per_block, enough, interleave
+from kgen.evaluator.timing.measure import (
+    FEWEST_BLOCKS,
+    LEAST_BLOCKS,
+    Runner,
+    calls_of_finals,
+    calls_per_block,
+    enough,
+    interleave,
+)
 from kgen.protocol import Depth, Status
 
 

@@ -16,6 +16,7 @@ from kgen.compiler.loops.access import digits
 from kgen.compiler.loops.program import Load, Map, Program, Store
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
+
 T = TypeVar("T", Load, Store)
 
 
