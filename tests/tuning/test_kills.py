@@ -180,11 +180,13 @@ def interrupted(real: RealSweep) -> tuple[Ended, float, list[str]]:
     return ended, seconds, home.strays()
 
 
+@pytest.mark.exhaustive  # beside cheap judges in test_devices
 def test_fresh_real_sweep_takes_nothing_over(real: RealSweep, interrupted: object) -> None:
     fresh = "SELECT id FROM sweep ORDER BY started_at DESC LIMIT 1"
     assert real.home.ask(f"SELECT sum(taken_over) FROM trial WHERE sweep_id = ({fresh})") == [(0,)]
 
 
+@pytest.mark.exhaustive  # beside the sweep that is terminated, which ends in the same way
 def test_interrupt_ends_a_real_sweep_soon_with_a_table_and_exit_code_130(
     interrupted: tuple[Ended, float, list[str]],
 ) -> None:

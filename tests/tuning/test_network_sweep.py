@@ -60,6 +60,7 @@ def test_tasks_are_listed_those_that_take_longest_first(swept: tuple[Home, Ended
     assert home.typed("history", "another", "--tasks", "--json").json == []
 
 
+@pytest.mark.exhaustive  # beside a bench that measures nothing, in tasks/test_tuner.py
 def test_relative_measures_only_what_is_new(swept: tuple[Home, Ended]) -> None:
     home, first = swept
     second = home.typed("sweep", str(home.folder / "relative.py"), *_SWEEP)
