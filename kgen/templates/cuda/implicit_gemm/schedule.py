@@ -1,4 +1,4 @@
-"""What the parameters of a convolution in CUDA decide: its pixels, weights, staged images and results."""
+"""The schedule of convolutions in CUDA: pixels, weights, staged images and outputs as its parameters make them."""
 
 from __future__ import annotations
 
