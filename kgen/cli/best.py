@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     "--to", "package", metavar="hub DIR|FILE.json",
     help="Verify again, and write a package of Hugging Face's kernels into DIR, or a solution of FlashInfer-Trace to FILE.json.",
 )
+@click.option("--destinations", is_flag=True, help="With --to FILE.json: the solution writes into output tensors that it is given.")
 @click.option("--any", "any_right", is_flag=True, help="With -o or --to: write the best candidate even if it is not faster.")
 @listing_options("device", "since", "before")
 def best(
@@ -46,6 +47,7 @@ def best(
     output: Path | None,
     folder: Path | None,
     package: str | None,
+    destinations: bool,
     any_right: bool,
     listing: Listing,
 ) -> int:
@@ -66,6 +68,8 @@ def best(
         raise click.UsageError("-D, --mode, --dtype, -o and --to need a PROBLEM", click.get_current_context())
     if any_right and output is None and package is None:
         raise click.UsageError("--any needs -o FILE or --to", click.get_current_context())
+    if destinations and (package is None or package == HUB):
+        raise click.UsageError("--destinations needs --to FILE.json", click.get_current_context())
     target = _package_target(package, folder, output)
     with open_database(listing.db) as database:
         if problem is not None and is_set([problem]):
@@ -87,7 +91,7 @@ def best(
         if output and rows[0].trial and (code == 0 or any_right):
             return _export(database, rows[0], output, listing)
         if target and rows[0].trial and (code == 0 or any_right):
-            return _write_package(database, rows[0], target, package == HUB, listing)
+            return _write_package(database, rows[0], target, package == HUB, destinations, listing)
         return code
 
 
@@ -204,17 +208,20 @@ def _export(database: Database, row: BestRow, output: Path, listing: Listing) ->
     return 0
 
 
-def _write_package(database: Database, row: BestRow, target: Path, is_hub: bool, listing: Listing) -> int:
+def _write_package(database: Database, row: BestRow, target: Path, is_hub: bool, destinations: bool, listing: Listing) -> int:
     """Verify the candidate again and write a package of it. Returns the exit code."""
     from kgen.store import queries
     from kgen.tuning import packages
     from kgen.tuning.export import verify
 
     problem = queries.problem(database, row.problem.id)
-    check = packages.check_hub if is_hub else packages.check_solution
-    check(problem, target)
+    if is_hub:
+        packages.check_hub(problem, target)
+    else:
+        packages.check_solution(problem, target, destinations)
     found = verify(database, row, problem)
-    packages.write({target / path: text for path, text in packages.hub(found).items()} if is_hub else {target: packages.solution(found)})
+    files = {target / path: text for path, text in packages.hub(found).items()} if is_hub else {target: packages.solution(found, destinations)}
+    packages.write(files)
     caution = "" if row.beats_baseline else "; it is right, but not proven faster than PyTorch"
     click.echo(f"verified again and written: {target}{caution}", err=listing.as_json or listing.as_csv)
     return 0

@@ -58,6 +58,17 @@ def name_of(path: Path) -> str:
         raise ProblemError(f"{path}: is no definition with a name, or cannot be read: a solution needs its name") from error
 
 
+def outputs_of(path: Path) -> list[str]:
+    """The names of a definition's outputs, in order. Raises :class:`ProblemError` where it names none."""
+    try:
+        names = [str(name) for name in _json(path, path.read_text(encoding="utf-8"))["outputs"]]
+    except (OSError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise ProblemError(f"{path}: names no outputs, or cannot be read: a solution that writes into them needs their names") from error
+    if not names or not all(name.isidentifier() for name in names):
+        raise ProblemError(f"{path}: its outputs have no names that Python takes: {names}")
+    return names
+
+
 def _text(path: Path, definition: Mapping[str, Any], workload: Mapping[str, Any]) -> str:
     sizes = {name: _size(path, name, axis, workload) for name, axis in definition["axes"].items()}
     reference = str(definition["reference"]).strip()

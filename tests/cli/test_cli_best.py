@@ -223,6 +223,7 @@ def test_winner_on_standard_output_is_alone_there(won: Filled, exported: list[Pa
         (["folder"], "goes with --to hub"),
         (["--to", "solution.json", "-o", "fast.py"], "give one of them"),
         (["--to", "solution.json"], "a solution answers a definition"),
+        (["--to", "hub", "folder", "--destinations"], "--destinations needs --to FILE.json"),
     ],
 )
 def test_package_that_cannot_be_written_is_refused_in_one_line(won: Filled, arguments: list[str], line: str) -> None:

@@ -148,6 +148,45 @@ def test_solution_has_the_formats_fields_and_its_entry_point_runs(tmp_path: Path
     assert torch.equal(names[function](torch.ones(8), torch.ones(8)), torch.full((8,), 3.0))
 
 
+#: A winner whose kernel writes into memory that the method allocates, as kgen renders it.
+LAUNCHING = """import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x, y):
+        return ModelNew._run(self, x, y)
+
+    def _run(self, x, y):
+        size = x.shape[0]
+        doubled = x.new_empty(size)
+        z = x.new_empty(size)  # add
+        torch.mul(x, 2, out=doubled)
+        torch.add(doubled, y, out=z)
+        ModelNew.written = z
+        return z
+"""
+
+
+@pytest.mark.parametrize("text", [LAUNCHING, LAUNCHING.replace("return z", "return z * 1"), LAUNCHING.replace("_run", "_other")])
+def test_solution_writes_into_the_tensors_that_it_is_given(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "definition.json"
+    file.write_text(json.dumps(DEFINITION))
+    (tmp_path / "workload.jsonl").write_text(json.dumps({"axes": {"n": 8}, "inputs": {}}))
+    found = json.loads(packages.solution(verified(file, text), destinations=True))
+    assert found["spec"]["destination_passing_style"] is True
+    names: dict[str, Any] = {}
+    exec(found["sources"][0]["content"], names)
+    assert [*inspect.signature(names["run"]).parameters] == ["x", "y", "z"]
+    x, y, wide, half = torch.arange(8.0), torch.ones(8), torch.zeros(16), torch.zeros(8, dtype=torch.float16)
+    for out in (torch.zeros(8), wide[::2], half):
+        assert names["run"](x, y, out) is None
+        assert torch.equal(out.float(), x * 2 + 1)
+        assert (names["ModelNew"].written is out) == (text == LAUNCHING and out.dtype == x.dtype and out.is_contiguous())
+    names["run"](x, y, x)  # an input's memory: earlier elements must not be seen by later ones
+    assert torch.equal(x, torch.arange(8.0) * 2 + 1) and names["ModelNew"].written is not x
+    assert not wide[1::2].any()
+
+
 def test_solution_of_a_problem_without_definition_is_refused(tmp_path: Path) -> None:
     (tmp_path / "scale.py").write_text(SCALE)
     with pytest.raises(InputError, match="answers a definition"):

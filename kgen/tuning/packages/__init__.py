@@ -20,6 +20,7 @@ from kgen.problems import trace_file
 from kgen.problems.definitions import Definitions, names_in
 from kgen.problems.problem import Problem, load, without_values
 from kgen.tuning.export import Verified
+from kgen.tuning.packages.destinations import run_into
 
 
 def check_hub(problem: Problem, folder: Path) -> None:
@@ -29,11 +30,13 @@ def check_hub(problem: Problem, folder: Path) -> None:
         raise DiskError(f"{folder}: exists and is not empty: name a new folder")
 
 
-def check_solution(problem: Problem, file: Path) -> None:
+def check_solution(problem: Problem, file: Path, destinations: bool = False) -> None:
     """Check before long work that a solution of the problem can be written. Raises :class:`InputError`."""
     if Path(problem.path).suffix != trace_file.SUFFIX:
         raise InputError(f"{problem.path}: a solution answers a definition (.json): use -o FILE for the winner of another problem")
     trace_file.name_of(Path(problem.path))
+    if destinations:
+        trace_file.outputs_of(Path(problem.path))
     paths.check_writable(file)
 
 
@@ -73,11 +76,12 @@ def hub(found: Verified) -> dict[Path, str]:
     }
 
 
-def solution(found: Verified) -> str:
-    """A solution as JSON. Its ``run`` returns the outputs, so that the kernels' own results are not copied once more."""
+def solution(found: Verified, destinations: bool = False) -> str:
+    """A solution as JSON. Its ``run`` returns the outputs, or writes them into ``destinations``, which it takes behind the inputs."""
     definition = trace_file.name_of(Path(found.problem.path))
-    run = _rendered("run.py.j2", forward=_Forward(found.candidate.source), mode=found.problem.mode)
+    run = _rendered("run.py.j2", mode=found.problem.mode, **_calling(found, destinations))
     device, median = found.environment.device, found.figures["median_ms"]
+    imports = "import threading\n\n" if destinations else ""
     value = {
         "name": f"kgen_{definition}_{found.candidate.id[:12]}",
         "definition": definition,
@@ -88,12 +92,25 @@ def solution(found: Verified) -> str:
             "languages": ["pytorch"],  # the same in SOL-ExecBench's terms
             "target_hardware": ["LOCAL"],
             "entry_point": "main.py::run",
-            "destination_passing_style": False,
+            "destination_passing_style": destinations,
             "dependencies": ["torch", "ninja"],
         },
-        "sources": [{"path": "main.py", "content": f"{found.candidate.source.rstrip()}\n\n\n{run}"}],
+        "sources": [{"path": "main.py", "content": f"{found.candidate.source.rstrip()}\n\n\n{imports}{run}"}],
     }
     return json.dumps(value, indent=2) + "\n"
+
+
+def _calling(found: Verified, destinations: bool) -> dict[str, Any]:
+    """The names of the template of ``run``. Kernels write a single output where the caller wants it; several are copied, since a
+    dict of outputs may have them in another order."""
+    source, forward = found.candidate.source, _Forward(found.candidate.source)
+    if not destinations:
+        return {"forward": forward, "outputs": None}
+    names = trace_file.outputs_of(Path(found.problem.path))
+    taken = {*re.findall(r"\w+", forward.arguments), "outputs", "found"}
+    outputs = [f"{name}_out" if name in taken else name for name in names]
+    into = run_into(source) if len(names) == 1 else None
+    return {"forward": forward, "outputs": outputs, "names": tuple(names), "run_into": into, "entry": "\n_entry = " in source}
 
 
 def kernel_name(problem: str) -> str:

@@ -28,7 +28,8 @@ from kgen.compiler.loops.program import ELEMENT, ROW, Load, Program, Reduce, Sto
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.templates.cuda import common
-from kgen.templates.cuda.contraction.space import LONGEST_ROW, WIDEST_SPAN, Contraction, arithmetic, lacks, space
+from kgen.templates.cuda.contraction.schedule import LONGEST_ROW, WIDEST_SPAN, Contraction
+from kgen.templates.cuda.contraction.space import arithmetic, lacks, space
 
 #: Of the splitting kernel: the longest row, in elements, for threads with so many groups of eight columns each. Longer rows
 #: are read twice.

@@ -27,7 +27,9 @@ from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Reduce, Ste
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.templates.cuda import common
-from kgen.templates.cuda.implicit_gemm.space import ImplicitGemm, arithmetic, lacks, least_offset, shift, space, takes
+from kgen.templates.cuda.implicit_gemm.residues import least_offset, shift
+from kgen.templates.cuda.implicit_gemm.schedule import ImplicitGemm
+from kgen.templates.cuda.implicit_gemm.space import arithmetic, lacks, space, takes
 
 _OUTER = (0, 1, 1, 1, 1, 0, 1, 0, 1)  # a dimension of one element, as a line of one tap
 
@@ -40,11 +42,11 @@ def render(schedule: ImplicitGemm) -> Rendering:
     weight = Argument(pointer(of.weight), "in", of.weight, dtype=of.dtype)
     dtypes = {of.x: of.dtype, **program.tensor_dtypes}
     images = [Argument(pointer(name), "in", name, dtype=dtypes[name]) for name in of.reads if name != of.weight]
-    filled = Filled(f"{task.kernel.name}_pack_weight", schedule.packed_rows)
-    prepared = Argument(f"{task.kernel.name}_weight", "prepared", of.weight, str(schedule.packed_elements), of.dtype, filled)
+    filled = Filled(f"{task.kernel.name}_pack_weight", schedule.weights.all_rows)
+    prepared = Argument(f"{task.kernel.name}_weight", "prepared", of.weight, str(schedule.weights.elements), of.dtype, filled)
     least = 32768 if schedule.im2col else 4  # maps of less than 128 KB are refused
-    parts = f" + rows * {schedule.slots * schedule.results}" if schedule.results and not schedule.across else ""
-    workspace = Argument("workspace", "workspace", size=f"rows // {schedule.rows_of_image} * {schedule.image_floats}{parts} + {least}")
+    parts = f" + rows * {schedule.outputs.slots * schedule.results}" if schedule.results and not schedule.across else ""
+    workspace = Argument("workspace", "workspace", size=f"rows // {schedule.outputs.rows_of_image} * {schedule.staging.image_floats}{parts} + {least}")
     others = [a for a in pointers(schedule) if a not in images]
     row = schedule.together
     raw = [weight] if row else []
@@ -67,8 +69,8 @@ def render(schedule: ImplicitGemm) -> Rendering:
         "terms": schedule.terms,
         "paired": schedule.paired,
         "tile": tile,
-        "blocks": schedule.blocks,
-        "resident": schedule.resident,
+        "blocks": schedule.room.blocks,
+        "resident": schedule.weights.resident,
         "block_k": schedule.block_k,
         "stages": schedule.stages,
         "groups": window.groups,
@@ -80,7 +82,7 @@ def render(schedule: ImplicitGemm) -> Rendering:
         "out": _padded([line.out for line in window.lines]),
         "kernel": _padded([line.kernel for line in window.lines]),
         "transposed": window.transposed,
-        "k": schedule.k,
+        "k": schedule.weights.k,
         "residues": residues,
         "residue_of_panel": "const Residue residue = RESIDUE[panel / GROUPS];" if len(residues) > 1 else "constexpr Residue residue = RESIDUE[0];",
         "residue_of_work": "const Residue residue = RESIDUE[work.panel / GROUPS];" if len(residues) > 1 else "constexpr Residue residue = RESIDUE[0];",
@@ -89,12 +91,12 @@ def render(schedule: ImplicitGemm) -> Rendering:
         "row": row,
         "sides": [_line(astuple(line)) for line in row.sides] if row else [],
         "pair": schedule.pair,
-        "scattered": schedule.scattered,
-        "rows_out": schedule.rows,
-        "panels": schedule.panels,
-        "most_pixels": schedule.most_pixels,
-        "pixels_at_once": schedule.pixels_at_once,
-        "chunk_lanes": schedule.chunk_lanes,
+        "scattered": schedule.pixels.scattered,
+        "rows_out": schedule.weights.rows,
+        "panels": schedule.weights.panels,
+        "most_pixels": schedule.pixels.most,
+        "pixels_at_once": schedule.staging.pixels_at_once,
+        "chunk_lanes": schedule.staging.chunk_lanes,
         "x": images[0].name,
         "stage_parameters": signature(images, early=True)["parameters"],
         "stage_arguments": signature(images)["arguments"],
@@ -102,26 +104,26 @@ def render(schedule: ImplicitGemm) -> Rendering:
         "weight": weight.name,
         "prepared": prepared.name,
         "pool": window.pool if window.pool > 1 else 0,
-        "beside": schedule.beside,
-        "passes": schedule.passes,
+        "beside": schedule.pixels.beside,
+        "passes": schedule.pixels.passes,
         "pools": _padded([line.pool for line in window.lines]),
         "shifts": _padded([shift(line, window) for line in window.lines]),
-        "warp_pixels": schedule.warp_pixels,
-        "pieces": schedule.warp_pixels // 8,
+        "warp_pixels": schedule.pixels.of_warp,
+        "pieces": schedule.pixels.of_warp // 8,
         "stored": schedule.stored,
-        "exchanges": schedule.exchanges,
-        "exchange": schedule.exchange,
-        "exchange_floats": schedule.exchange_floats,
-        "classes": schedule.classes,
-        "sector": schedule.sector,
+        "exchanges": schedule.outputs.exchanges,
+        "exchange": schedule.outputs.exchange,
+        "exchange_floats": schedule.outputs.exchange_floats,
+        "classes": schedule.outputs.classes,
+        "sector": schedule.outputs.sector,
         "plane": window.pixels_out,
         "results": schedule.results,
         "across": schedule.across,
-        "rows_of_image": schedule.rows_of_image,
-        "found": schedule.found_floats,
+        "rows_of_image": schedule.outputs.rows_of_image,
+        "found": schedule.outputs.found_floats,
         "ragged_rows": schedule.across and window.channels_out * (2 if schedule.pair else 1) != tile.rows,
         "warp_strips": tile.warp_strips,
-        "slots": schedule.slots,
+        "slots": schedule.outputs.slots,
         **_epilogue(program, args, schedule),
     }
     return rendering(schedule, args, context, specific=schedule.im2col)
@@ -168,7 +170,7 @@ def _before(task: Task, program: Program, schedule: ImplicitGemm) -> dict[str, o
     """The statements that make neighbouring pixels of an image, which is a row of the program in front."""
     plan = passes_of(program, keep=True)
     (only,), read_from = plan.passes, {name: pointer(name) for name in program.tensors}
-    outer, inner = common.load_statements(only.loads, schedule.pixels_at_once, read_from)
+    outer, inner = common.load_statements(only.loads, schedule.staging.pixels_at_once, read_from)
     return {
         "row_statements": _statements([*plan.row_loads, *plan.row_maps], read_from),
         "outer": outer,
@@ -182,7 +184,7 @@ def _epilogue(program: Program, args: list[Argument], schedule: ImplicitGemm) ->
     """The context of the epilogue: it finishes four neighbouring pixels, or one by one where they are not aligned."""
     plan, read_from = passes_of(program, keep=True), sources(args)
     only, *later = plan.passes
-    vec = schedule.vec
+    vec = schedule.outputs.vec
     stored, reduced = (_Steps.of(program, plan, only, [x.arg for x in of]) for of in (only.stores, only.reductions))
     merged = _Steps.of(program, plan, only, [store.arg for store in only.row_stores])
     window = program.windows[0] if program.windows else None
@@ -203,11 +205,11 @@ def _epilogue(program: Program, args: list[Argument], schedule: ImplicitGemm) ->
     pooled_maps = (*pooled.maps, *(window.body if window else ()))
     used = taken((*stored.maps, *reduced.maps, *finished.maps, *pooled_maps, *only.stores, *only.reductions, *behind_stores))
     outer, inner = common.load_statements(stored.loads, vec, read_from)
-    if schedule.exchanges:
+    if schedule.outputs.exchanges:
         store_outer, store_inner, close = _exchanged(only.stores, args)
     else:
         store_outer, store_inner, close = common.store_statements(only.stores, vec, args, "store_pixels")
-    within = [x for x in (*stored.loads, *(() if schedule.exchanges else only.stores)) if common.one_by_one(x, vec)]
+    within = [x for x in (*stored.loads, *(() if schedule.outputs.exchanges else only.stores)) if common.one_by_one(x, vec)]
     texts = {
         "row_values": [v.name for v in rows if v.name in used],
         "row_statements": _statements(rows, read_from, "col" if schedule.across else "0"),
