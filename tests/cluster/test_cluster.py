@@ -93,6 +93,11 @@ def killed(bench: Bench) -> Bench:
     return bench
 
 
+def left(home: Home) -> list[str]:
+    """Actors that still live."""
+    return [pid for pid in (home.folder / "runs" / "actors").read_text().split() if Path(f"/proc/{pid}").exists()]
+
+
 def test_local_cluster_is_not_the_one_that_auto_finds(bench: Bench) -> None:
     noted = Path("/tmp/ray/ray_current_cluster")
     assert not noted.exists() or noted.read_text().strip() != bench.cluster.address
@@ -100,6 +105,7 @@ def test_local_cluster_is_not_the_one_that_auto_finds(bench: Bench) -> None:
 
 def test_sweep_ends_though_an_actor_a_node_and_the_driver_died(killed: Bench) -> None:
     assert killed.home.ask("SELECT state FROM sweep") == [("finished",)]
+    assert not left(killed.home)
 
 
 def test_no_evaluation_is_lost_or_doubled(killed: Bench) -> None:
@@ -115,10 +121,10 @@ def test_candidate_is_judged_again_only_where_a_kill_cut_it_off(killed: Bench) -
     assert len(begun) == BUDGET and begun.total() - BUDGET <= cut_off
 
 
+@pytest.mark.exhaustive  # beside a driver that is killed
 def test_interrupted_driver_leaves_no_actor(killed: Bench) -> None:
     process = killed.driver(4 * BUDGET)
     killed.hear(process, BUDGET + 2)
     process.send_signal(signal.SIGINT)
     wait(process)
-    alive = (killed.home.folder / "runs" / "actors").read_text().split()
-    assert not [pid for pid in alive if Path(f"/proc/{pid}").exists()]
+    assert not left(killed.home)

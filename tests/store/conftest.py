@@ -1,4 +1,7 @@
-"""Databases to test with: the same tests run on an SQLite file and on a PostgreSQL server."""
+"""Databases to test with: the same tests run on an SQLite file and on a PostgreSQL server.
+
+SQLite has all parameters of a test, PostgreSQL the first and the last ones: the others are exhaustive.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,17 @@ from samples import Filled
 from kgen.store import Database
 
 BACKENDS = ("sqlite", "postgresql")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.parent == Path(__file__).parent and "postgresql" in item.name:
+            tests.setdefault((item.path, item.originalname), []).append(item)
+    for _, *between, _ in (found for found in tests.values() if len(found) > 2):
+        for item in between:
+            item.add_marker(pytest.mark.exhaustive)
 
 
 @pytest.fixture
