@@ -103,9 +103,6 @@ STILL_LARGER = {
     "kgen/evaluator/correctness/oracle.py: Oracle",
     "kgen/evaluator/evaluator.py",
     "kgen/evaluator/evaluator.py: Evaluator",
-    "kgen/templates/cuda/contraction/space.py",
-    "kgen/templates/cuda/implicit_gemm/space.py",
-    "kgen/templates/cuda/implicit_gemm/space.py: ImplicitGemm",
     "kgen/templates/cuda/inner_reduction/template.py",
     "kgen/templates/cuda/inner_reduction/template.py: _Emitter",
 }
