@@ -43,7 +43,7 @@ from kgen.protocol import (
     Timing,
 )
 from kgen.report import page, sections
-from kgen.store import Database, comparison, models, queries, rows
+from kgen.store import Database, comparison, models, queries, ranking, rows
 from kgen.store.selection import Selection
 
 PROBLEMS = 20
@@ -239,8 +239,8 @@ def questions(database: Database, folder: Path) -> list[Question]:
             lambda s: queries.sweeps(s, among=crashed, limit=20),
             ("history", "--status", "crashed"),
         ),
-        Question("best of all problems", lambda s: queries.best(s), ("best",)),
-        Question("best of a problem", lambda s: queries.best(s, problem_ids=[latest.problem.id]), ("best", name)),
+        Question("best of all problems", lambda s: ranking.best(s), ("best",)),
+        Question("best of a problem", lambda s: ranking.best(s, problem_ids=[latest.problem.id]), ("best", name)),
         Question("show sweep", lambda s: queries.sweep(s, sweep, leaders=20), ("show", sweep)),
         Question("show candidate", lambda s: queries.candidate(s, best), ("show", best)),
         Question("compare sweeps", lambda s: comparison.sweeps(s, *same, limit=20), ("compare", *same), 1.0, 2.0),

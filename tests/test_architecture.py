@@ -92,6 +92,22 @@ NEVER = [
 ]
 
 
+MOST_LINES, MOST_METHODS = 600, 25  #: of a file and of a class
+
+#: Files and classes beyond these limits that are still to be divided; nothing may be added.
+STILL_LARGER = {
+    "kgen/codegen/body.py: Body",
+    "kgen/evaluator/candidates/worker.py",
+    "kgen/evaluator/candidates/worker.py: Subject",
+    "kgen/evaluator/correctness/oracle.py",
+    "kgen/evaluator/correctness/oracle.py: Oracle",
+    "kgen/evaluator/evaluator.py",
+    "kgen/evaluator/evaluator.py: Evaluator",
+    "kgen/templates/cuda/inner_reduction/template.py",
+    "kgen/templates/cuda/inner_reduction/template.py: _Emitter",
+}
+
+
 @dataclass(frozen=True)
 class Import:
     """``importer`` imports ``imported`` (a dotted name), at the top of its file or inside a function."""
@@ -339,3 +355,22 @@ def test_files_of_tests_have_names_of_their_own() -> None:
     """pytest imports each by its name alone, and refuses the whole run where two have one name."""
     names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def _larger(name: str, text: str) -> Iterator[str]:
+    """The file ``name``, and its classes, where they are beyond the limits."""
+    if text.count("\n") > MOST_LINES:
+        yield name
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef) and sum(isinstance(x, (ast.FunctionDef, ast.AsyncFunctionDef)) for x in node.body) > MOST_METHODS:
+            yield f"{name}: {node.name}"
+
+
+def test_files_and_classes_are_no_larger_than_a_reader_takes_in() -> None:
+    found = {one for path in MODULES.values() for one in _larger(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))}
+    assert found <= STILL_LARGER
+
+
+def test_too_many_lines_and_too_many_methods_are_found() -> None:
+    text = "class C:\n" + "".join(f"    def f{n}(self) -> None: ...\n" for n in range(MOST_METHODS + 1)) + "\n" * MOST_LINES
+    assert list(_larger("a.py", text)) == ["a.py", "a.py: C"]

@@ -40,7 +40,7 @@ from kgen.evaluator.pool import DevicePool
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, Evaluation, Phase, Status
 from kgen.statistics import Interval, fastest, median_ms, standing
-from kgen.store import Database, models, proposals, queries
+from kgen.store import Database, models, proposals, queries, ranking
 from kgen.store.proposals import StoredProposals
 from kgen.tuning.cutting import cut, schedules
 from kgen.tuning.design import Design, named
@@ -337,7 +337,7 @@ class _Run:
 
     def _found(self) -> Sequence[str]:
         """The fastest results of sweeps of this problem here, as lines."""
-        rows = queries.best(self.database, problem_ids=[self.evaluator.problem.id], kinds=models.OWN_KINDS)
+        rows = ranking.best(self.database, problem_ids=[self.evaluator.problem.id], kinds=models.OWN_KINDS)
         trials = [row.trial for row in rows if row.trial and row.environment == self.evaluator.environment]
         return [f"{t.plan}, {dict(t.params)}: {t.median_ms or 0.0:.4g} ms, {t.speedup or 0.0:.3g}x" for t in trials[:_FOUND]]
 

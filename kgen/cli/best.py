@@ -62,7 +62,7 @@ def best(
     from kgen.cli import lookup
     from kgen.problems.problem_set import is_set
     from kgen.protocol import Accuracy
-    from kgen.store import queries
+    from kgen.store import ranking
 
     if problem is None and (overrides or mode or dtype or output or package):
         raise click.UsageError("-D, --mode, --dtype, -o and --to need a PROBLEM", click.get_current_context())
@@ -80,7 +80,7 @@ def best(
             return code if output is None else _export_folder(database, rows, Path(problem), output, any_right, listing)
         chosen = None if problem is None else [lookup.find(database, problem, overrides, mode, dtype).id]
         wanted = Accuracy(accuracy) if accuracy else None
-        rows = queries.best(database, problem_ids=chosen, accuracy=wanted, among=listing.among, limit=listing.limit, kinds=kinds_of(origin))
+        rows = ranking.best(database, problem_ids=chosen, accuracy=wanted, among=listing.among, limit=listing.limit, kinds=kinds_of(origin))
         if problem is None:
             return _show_bests(rows, listing)
         if not rows:
@@ -119,7 +119,7 @@ def _rows_of_folder(
     from kgen.cli import lookup
     from kgen.problems.problem_set import read_set
     from kgen.protocol import Accuracy
-    from kgen.store import queries
+    from kgen.store import ranking
 
     wanted = Accuracy(accuracy) if accuracy else None
     found: list[tuple[BestRow, Path]] = []
@@ -130,7 +130,7 @@ def _rows_of_folder(
             chosen = lookup.find(database, str(member.path), overrides, mode, dtype)
         except NotFoundError:
             continue
-        rows = queries.best(database, problem_ids=[chosen.id], accuracy=wanted, among=listing.among, kinds=kinds)
+        rows = ranking.best(database, problem_ids=[chosen.id], accuracy=wanted, among=listing.among, kinds=kinds)
         found += [(row, member.path) for row in rows[:1]]
     if not found:
         raise NotFoundError(f"no problem in {folder} was swept with these options, into {database.name}: `kgen sweep {folder}` does it")

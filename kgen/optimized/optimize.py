@@ -33,7 +33,7 @@ from kgen.problems import exported, live
 from kgen.problems.problem import Problem
 from kgen.protocol import BASELINES, Accuracy
 from kgen.statistics import Interval
-from kgen.store import Database, modules, queries
+from kgen.store import Database, modules, queries, ranking
 from kgen.tuning.opening import SweepRequest
 from kgen.tuning.sweep import run
 
@@ -311,7 +311,7 @@ class _Searching:
         with Database.open(options.db) as database:
             ids = [row.id for row in queries.problems(database, source_hash=problem.source_hash)]
             accuracy = options.accuracy if options.accuracy is not Accuracy.TF32 else None  # it may be stored as fp32
-            best = next(iter(queries.best(database, problem_ids=ids, accuracy=accuracy)), None)
+            best = next(iter(ranking.best(database, problem_ids=ids, accuracy=accuracy)), None)
             trial_row = best.trial if best else None
             if best is None or trial_row is None:
                 return f"{_NOT_FASTER}: no right kernel was found"

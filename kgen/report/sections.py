@@ -9,7 +9,7 @@ from typing import Iterable, Mapping, Sequence
 
 from kgen.errors import NotFoundError
 from kgen.protocol import Accuracy, Environment
-from kgen.store import Database, models, queries, tasks
+from kgen.store import Database, models, queries, ranking, tasks
 from kgen.store.results import BestRow, Failures, ProblemRow, Rejections, SweepRow, Trial
 from kgen.store.scores import why_no_winner
 from kgen.store.selection import Selection
@@ -47,7 +47,7 @@ class Section:
     @cached_property
     def tied(self) -> frozenset[str]:
         """The ids of the finalists within the interval of the fastest one."""
-        return frozenset(trial.candidate for trial in queries.tied([t for t in self.right if t.final]))
+        return frozenset(trial.candidate for trial in ranking.tied([t for t in self.right if t.final]))
 
     @property
     def compared(self) -> tuple[SweepRow, ...]:
@@ -104,10 +104,10 @@ def collect(
 ) -> list[Section]:
     """A section for each problem, or for the given ones, the most recently swept first.
 
-    Environment and accuracy class are chosen as by :func:`kgen.store.queries.best`. Raises :class:`NotFoundError`
+    Environment and accuracy class are chosen as by :func:`kgen.store.ranking.best`. Raises :class:`NotFoundError`
     where no sweep fits.
     """
-    bests = queries.best(database, problem_ids=problem_ids, accuracy=accuracy, among=Selection(device=device), kinds=kinds)
+    bests = ranking.best(database, problem_ids=problem_ids, accuracy=accuracy, among=Selection(device=device), kinds=kinds)
     if not bests:
         asked = "".join([f" at accuracy {accuracy}" if accuracy else "", f" on {device}" if device else ""])
         raise NotFoundError(f"nothing was swept{asked} into {database.name}; `kgen history` lists the sweeps")

@@ -25,7 +25,7 @@ from kgen.serve.asked import MOST_BYTES, Asked, RequestError
 from kgen.serve.bodies import read_json
 from kgen.serve.judge import Draining, Judge, QueueFull, Wanted
 from kgen.serve.known import Known
-from kgen.store import Database, queries, requests
+from kgen.store import Database, ranking, requests
 from kgen.store.requests import DONE, StoredRequest
 from kgen.views import plain
 
@@ -252,7 +252,7 @@ class _Routes:
 
     def _best(self, name: str | None) -> list[dict[str, Any]]:
         """The best candidate of each problem, or of those with this name, as ``kgen best --json`` has it without its file."""
-        rows = queries.best(self._service.database)
+        rows = ranking.best(self._service.database)
         return [plain.best(row, None) for row in rows if name is None or row.problem.name == name]
 
 

@@ -12,7 +12,7 @@ import kgen
 from kgen.problems.problem import Problem
 from kgen.store import codec, models, rows
 from kgen.store.database import Database
-from kgen.store.queries import chunks
+from kgen.store.reading import chunks
 from kgen.store.selection import STATES, Selection
 
 #: The outcomes of an attempt.

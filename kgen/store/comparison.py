@@ -22,7 +22,7 @@ from kgen.candidate import SHORT
 from kgen.errors import InputError, NotFoundError
 from kgen.protocol import BASELINES, KNOWN_BASELINES, Accuracy, Depth, Environment, Status, Timing
 from kgen.statistics import Interval, median_ms, quotient, ratio_interval, verdict
-from kgen.store import models, queries, rows
+from kgen.store import models, queries, reading, rows
 from kgen.store.database import Database
 from kgen.store.results import Compared, Comparison, ProblemRow, SweepRow
 
@@ -65,8 +65,8 @@ def candidates(database: Database, a: str, b: str, limit: int | None = None) -> 
         if not places:
             pair = f"{a[:SHORT]} and {b[:SHORT]}"
             raise NotFoundError(f"{pair} were never both timed on one problem in one environment and class of accuracy")
-        problems = queries.problems_by_id(connection, {place[0] for place in places})
-        environments = queries.environments_by_id(connection, {place[1] for place in places})
+        problems = reading.problems_by_id(connection, {place[0] for place in places})
+        environments = reading.environments_by_id(connection, {place[1] for place in places})
         eager = _Eager(connection)
         found = []
         for place in places:

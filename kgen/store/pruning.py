@@ -13,7 +13,7 @@ from typing import Any, Iterable, Sequence
 from sqlalchemy import ColumnElement, Connection, CursorResult, Delete, Update, delete, exists, select, update
 
 from kgen.protocol import Status
-from kgen.store import attempts, models, modules, queries, requests
+from kgen.store import attempts, models, modules, queries, reading, requests
 from kgen.store.database import Database
 from kgen.store.results import SweepRow
 from kgen.store.selection import Selection
@@ -165,7 +165,7 @@ class _Work:
         timing, trial = models.Timing, models.Trial
         dropped = set(sweeps)
         users = select(timing.id, trial.sweep_id).join(trial, trial.evaluation_id == timing.evaluation_id)
-        for chunk in queries.chunks(sweeps):
+        for chunk in reading.chunks(sweeps):
             found = connection.execute(users.where(timing.sweep_id.in_(chunk)))
             users_left = {row.id: row.sweep_id for row in found if row.sweep_id not in dropped}
             for identity, user in users_left.items():
@@ -180,7 +180,7 @@ class _Work:
         *conditions: ColumnElement[bool],
     ) -> None:
         """Delete the rows whose ``column`` is one of ``values``."""
-        for chunk in queries.chunks(values):
+        for chunk in reading.chunks(values):
             self._run(connection, table, delete(table).where(column.in_(chunk), *conditions))
 
     def _run(self, connection: Connection, table: type[models.Base], statement: Delete | Update) -> None:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import islice
-from typing import Any, Iterable, Iterator, Mapping, Protocol, Sequence, TypeVar
+from typing import Any, Iterable, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Text, cast, func, select
-from sqlalchemy.orm import aliased
+from sqlalchemy import Connection, Row, Select, func, select
 
 from kgen.errors import NotFoundError
 from kgen.plan import Plan
 from kgen.problems.problem import Problem, sizes
-from kgen.protocol import KNOWN_BASELINES, Accuracy, Depth, Environment, Status, Timing, read_product
-from kgen.store import codec, models, proposals, rows
+from kgen.protocol import Accuracy, Depth, Status, Timing, read_product
+from kgen.store import models, proposals, rows
 from kgen.store.database import Database
+from kgen.store.reading import (
+    environments_by_id,
+    fastest_screened,
+    in_chunks,
+    latest_baselines,
+    problems_by_id,
+    right,
+    select_problems,
+    select_trials,
+    to_problem,
+    to_trial,
+)
 from kgen.store.results import (
-    BestRow,
     CandidateDetail,
     Failures,
     Judgement,
@@ -32,8 +41,6 @@ from kgen.store.selection import EVERY, Selection, state
 
 NO_FAILURES = (Status.OK.value, Status.DUPLICATE.value)  #: statuses of candidates that did not fail
 
-_CHUNK = 500  #: values of one ``IN``; databases limit them
-
 
 # Problems ------------------------------------------------------------------------------------------------------
 
@@ -42,13 +49,13 @@ def problems(database: Database, *, name: str | None = None, source_hash: str | 
     """The problems of the database, the most recently swept first."""
     table = models.Problem
     last_swept = select(func.max(models.Sweep.started_at)).where(models.Sweep.problem_id == table.id).scalar_subquery()
-    query = _select_problems().order_by(last_swept.desc().nulls_last())
+    query = select_problems().order_by(last_swept.desc().nulls_last())
     if name is not None:
         query = query.where(table.name == name)
     if source_hash is not None:
         query = query.where(table.source_hash == source_hash)
     with database.connections.read() as connection:
-        return [_to_problem(row) for row in connection.execute(query)]
+        return [to_problem(row) for row in connection.execute(query)]
 
 
 def problem(database: Database, problem_id: str) -> Problem:
@@ -56,301 +63,6 @@ def problem(database: Database, problem_id: str) -> Problem:
     with database.connections.read() as connection:
         row = connection.execute(select(models.Problem.__table__).where(models.Problem.id == problem_id)).one()
     return Problem(row.name, row.path, row.source, tuple(row.overrides.items()), row.mode, row.mode)
-
-
-def _select_problems() -> Select[Any]:
-    return select(*(column for column in models.Problem.__table__.columns if column.key != "source"))
-
-
-def _to_problem(row: Row[Any]) -> ProblemRow:
-    return ProblemRow(
-        id=row.id,
-        name=row.name,
-        mode=row.mode,
-        default_mode=row.default_mode,
-        source_hash=row.source_hash,
-        path=row.path,
-        overrides=row.overrides,
-        passed_by=tuple(row.health_passed_by),
-    )
-
-
-def problems_by_id(connection: Connection, ids: Iterable[str]) -> dict[str, ProblemRow]:
-    """The problems with these ids, by id."""
-    found = _in_chunks(connection, _select_problems(), models.Problem.id, ids)
-    return {row.id: _to_problem(row) for row in found}
-
-
-def environments_by_id(connection: Connection, ids: Iterable[str]) -> dict[str, Environment]:
-    """The environments with these ids, by id."""
-    table = models.Environment
-    found = _in_chunks(connection, select(table.__table__), table.id, ids)
-    return {row.id: rows.to_environment(row) for row in found}
-
-
-# Trials --------------------------------------------------------------------------------------------------------
-
-
-def _select_trials() -> Select[Any]:
-    trial, candidate = models.Trial, models.Candidate
-    described = ("plan", "params", "rewrites", "kernels", "source_lines", "control")
-    columns = [getattr(candidate, name) for name in described]
-    plan_data = cast(candidate.plan_data, Text).label("plan_data")  # many trials share a plan, which is read once
-    query = select(*trial.__table__.columns, models.Sweep.kind, _is_chosen().label("chosen"), *columns, plan_data)
-    query = query.join(candidate, candidate.id == trial.candidate_id)
-    return query.join(models.Sweep, models.Sweep.id == trial.sweep_id)
-
-
-def _is_chosen() -> ColumnElement[bool]:
-    """Whether a trial's candidate is the best of its sweep; a sweep that has not ended has none."""
-    return func.coalesce(models.Sweep.best == models.Trial.candidate_id, False)
-
-
-def _right() -> Select[Any]:
-    """Right candidates, the fastest first."""
-    table = models.Trial
-    right = _select_trials().where(table.status == Status.OK.value, table.speedup.is_not(None))
-    return right.order_by(table.speedup.desc())
-
-
-def _to_trial(row: Row[Any]) -> Trial:
-    return Trial(
-        sweep=row.sweep_id,
-        kind=row.kind,
-        candidate=row.candidate_id,
-        number=row.number,
-        plan=row.plan,
-        plan_data=codec.plan_from_text(row.plan_data),
-        params=row.params,
-        rewrites=tuple(row.rewrites),
-        kernels=row.kernels,
-        source_lines=row.source_lines,
-        control=row.control,
-        status=Status(row.status),
-        final=row.final,
-        tie=row.tie,
-        chosen=row.chosen,
-        median_ms=_consistent_ms(row),
-        speedup=row.speedup,
-        speedup_low=row.speedup_low,
-        speedup_high=row.speedup_high,
-        baseline=row.baseline,
-        baselines=row.baselines or {},
-        error_ratio=row.error_ratio,
-    )
-
-
-def _consistent_ms(row: Row[Any]) -> float | None:
-    """The time of a trial in milliseconds, from the same samples as its speedup.
-
-    Older databases hold another estimate of a finalist's time: the median of its own samples.
-    """
-    beside = (row.baselines or {}).get(row.baseline)
-    return beside / row.speedup if row.final and beside and row.speedup else row.median_ms
-
-
-def _fastest_screened(connection: Connection, sweeps: Iterable[str]) -> dict[str, Trial]:
-    """The fastest screened candidate of each sweep that is no finalist and no control, beside its fastest baseline."""
-    screened, candidate = aliased(models.Trial), aliased(models.Candidate)
-    fastest = (
-        select(screened.candidate_id)
-        .join(candidate, candidate.id == screened.candidate_id)
-        .where(screened.sweep_id == models.Sweep.id, screened.final.is_(False), screened.speedup.is_not(None))
-        .where(screened.status == Status.OK.value, candidate.control.is_(False))
-        .order_by(screened.speedup.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
-    query = _select_trials().where(models.Trial.candidate_id == fastest)
-    found = {row.sweep_id: _to_trial(row) for row in _in_chunks(connection, query, models.Sweep.id, sweeps)}
-    measured = _baselines(connection, found)
-    return {sweep: _beside(trial, measured.get(sweep, {})) for sweep, trial in found.items()}
-
-
-def _beside(trial: Trial, baselines: Mapping[str, float]) -> Trial:
-    """A screened trial beside the fastest baseline of its screening, whose time its own figures tell.
-
-    A sweep that continued has screened its baselines again since, and maybe on a busier machine.
-    """
-    fastest = min(baselines, key=baselines.__getitem__, default=None)
-    if fastest is None or not (trial.median_ms and trial.speedup):
-        return trial
-    return replace(trial, baselines={fastest: trial.median_ms * trial.speedup}, baseline=fastest)
-
-
-def _baselines(connection: Connection, sweeps: Iterable[str]) -> dict[str, dict[str, float]]:
-    """The latest medians of the baselines' screening in each sweep, in milliseconds."""
-    table = models.Timing
-    query = select(table.sweep_id, table.subject, table.median_ms).order_by(table.created_at)
-    query = query.where(table.subject.in_(KNOWN_BASELINES), table.median_ms.is_not(None), table.depth == Depth.SCREEN.value)
-    found: dict[str, dict[str, float]] = {}
-    for row in _in_chunks(connection, query, table.sweep_id, sweeps):
-        found.setdefault(row.sweep_id, {})[row.subject] = row.median_ms
-    return {sweep: {name: of[name] for name in KNOWN_BASELINES if name in of} for sweep, of in found.items()}
-
-
-# The best ------------------------------------------------------------------------------------------------------
-
-
-def best(
-    database: Database,
-    *,
-    problem_ids: Sequence[str] | None = None,
-    accuracy: Accuracy | None = None,
-    among: Selection = EVERY,
-    limit: int | None = None,
-    kinds: Sequence[str] = models.OWN_KINDS,
-) -> list[BestRow]:
-    """The best candidate of each problem, the most recently swept problem first.
-
-    Only sweeps of one environment and one class of accuracy are compared. The class is the strictest one, and the
-    environment is that of its latest sweep with a right candidate. ``among`` and ``accuracy`` narrow the choice.
-    Finalists come before screened candidates, and controls are never the best. Sweeps of the
-    given ``kinds`` count: those of kgen's own candidates alone, or all (:data:`kgen.store.models.KINDS`).
-    """
-    with database.connections.read() as connection:
-        compared = list(islice(_compared(connection, problem_ids, accuracy, among, kinds), limit))
-        named = problems_by_id(connection, (sweeps[0].problem_id for sweeps in compared))
-        environments = environments_by_id(connection, {sweeps[0].environment_id for sweeps in compared})
-        finalists = _finalists(connection, {row.id: row.problem_id for sweeps in compared for row in sweeps})
-        chosen = [choose(finalists.get(sweeps[0].problem_id, ())) for sweeps in compared]
-        winners = _trials_of(connection, [(first.sweep, first.candidate) for first, _ in chosen if first])
-        undecided = [sweeps for sweeps, (first, _) in zip(compared, chosen, strict=True) if first is None]
-        screened = _fastest_screened(connection, (row.id for sweeps in undecided for row in sweeps))
-        found = []
-        for sweeps, (first, ties) in zip(compared, chosen, strict=True):
-            latest = sweeps[0]
-            fastest = max((screened[row.id] for row in sweeps if row.id in screened), key=_speed, default=None)
-            trial = winners[first.sweep, first.candidate] if first else fastest
-            found.append(
-                BestRow(
-                    problem=named[latest.problem_id],
-                    environment=environments[latest.environment_id],
-                    accuracy=Accuracy(latest.accuracy),
-                    sweep=trial.sweep if trial else latest.id,
-                    trial=trial,
-                    ties=ties,
-                )
-            )
-    return found
-
-
-class Finalist(Protocol):
-    """The fields that decide between finalists: those of a :class:`Trial`, or of a smaller row."""
-
-    @property
-    def sweep(self) -> str: ...
-    @property
-    def candidate(self) -> str: ...
-    @property
-    def kernels(self) -> int: ...
-    @property
-    def source_lines(self) -> int: ...
-    @property
-    def control(self) -> bool: ...
-    @property
-    def tie(self) -> bool: ...
-    @property
-    def chosen(self) -> bool: ...
-    @property
-    def speedup(self) -> float | None: ...
-    @property
-    def speedup_low(self) -> float | None: ...
-    @property
-    def speedup_high(self) -> float | None: ...
-
-
-AnyFinalist = TypeVar("AnyFinalist", bound=Finalist)
-
-
-def choose(finalists: Sequence[AnyFinalist]) -> tuple[AnyFinalist | None, int]:
-    """The best finalist that is no control, and the number of others tied with it (:func:`tied`)."""
-    found = tied(finalists)
-    return (found[0], len(found) - 1) if found else (None, 0)
-
-
-def tied(finalists: Sequence[AnyFinalist]) -> list[AnyFinalist]:
-    """The finalists within the interval of the fastest, without controls, the best first.
-
-    Overlapping intervals are a tie: fewer kernels, then fewer lines of source, then the smaller id win. Within one
-    sweep its own choice counts, because it comes from interleaved samples. For a finalist of several sweeps, the first
-    given result counts.
-    """
-    first: dict[str, AnyFinalist] = {}
-    for trial in finalists:
-        if not trial.control:
-            first.setdefault(trial.candidate, trial)
-    leaders = {trial.sweep: trial for trial in sorted(first.values(), key=lambda trial: (trial.chosen, _speed(trial)))}
-    fastest = max(leaders.values(), key=_speed, default=None)
-    found = [trial for trial in first.values() if trial is fastest or (fastest and _is_tie(trial, fastest))]
-    chosen = {trial.sweep for trial in found if trial.chosen}
-    return sorted(found, key=lambda t: (t.sweep in chosen and not t.chosen, t.kernels, t.source_lines, t.candidate))
-
-
-def _speed(trial: Finalist) -> float:
-    return trial.speedup or 0.0
-
-
-def _is_tie(trial: Finalist, fastest: Finalist) -> bool:
-    if trial.sweep == fastest.sweep:
-        return trial.tie
-    return (trial.speedup_high or 0.0) >= (fastest.speedup_low or 0.0)
-
-
-def _finalists(connection: Connection, problem_of: Mapping[str, str]) -> dict[str, list[Finalist]]:
-    """The right finalists of the given sweeps, by problem, in the order of the sweeps."""
-    trial, candidate = models.Trial, models.Candidate
-    named = (trial.sweep_id.label("sweep"), trial.candidate_id.label("candidate"))
-    figures = (trial.speedup, trial.speedup_low, trial.speedup_high, trial.tie, _is_chosen().label("chosen"))
-    query = select(*named, *figures, candidate.kernels, candidate.source_lines, candidate.control)
-    query = query.join(candidate, candidate.id == trial.candidate_id)
-    query = query.join(models.Sweep, models.Sweep.id == trial.sweep_id)
-    query = query.where(trial.final.is_(True), trial.status == Status.OK.value, trial.speedup.is_not(None))
-    place = {sweep: number for number, sweep in enumerate(problem_of)}
-    rows_found = _in_chunks(connection, query.order_by(trial.speedup.desc()), trial.sweep_id, problem_of)
-    found: dict[str, list[Finalist]] = {}
-    for row in sorted(rows_found, key=lambda row: place[row.sweep]):
-        found.setdefault(problem_of[row.sweep], []).append(row)
-    return found
-
-
-def _trials_of(connection: Connection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Trial]:
-    """These candidates of these sweeps, by sweep and candidate."""
-    wanted, table = set(keys), models.Trial
-    query = _select_trials().where(table.candidate_id.in_({candidate for _, candidate in keys}))
-    trials = map(_to_trial, _in_chunks(connection, query, table.sweep_id, {sweep for sweep, _ in keys}))
-    return {(trial.sweep, trial.candidate): trial for trial in trials if (trial.sweep, trial.candidate) in wanted}
-
-
-def _compared(
-    connection: Connection, problem_ids: Sequence[str] | None, accuracy: Accuracy | None, among: Selection, kinds: Sequence[str]
-) -> Iterator[list[Row[Any]]]:
-    """For each problem the sweeps to compare, the latest first."""
-    table = models.Sweep
-    has_right = (
-        select(models.Trial.sweep_id)
-        .where(models.Trial.sweep_id == table.id, models.Trial.status == Status.OK.value)
-        .exists()
-    )
-    query = select(table.id, table.problem_id, table.environment_id, table.accuracy, has_right.label("right"))
-    query = query.where(table.kind.in_(kinds)).order_by(table.started_at.desc(), table.id)
-    if accuracy is not None:
-        query = query.where(table.accuracy.in_([stored.value for stored in accuracy.stored_as]))
-    query = query.where(*among.conditions(connection))
-    if problem_ids is not None:
-        query = query.where(table.problem_id.in_(problem_ids))
-    by_problem: dict[str, list[Row[Any]]] = {}
-    for row in connection.execute(query):
-        by_problem.setdefault(row.problem_id, []).append(row)
-    order = [stored.value for stored in (accuracy.stored_as if accuracy else Accuracy)]
-    return (_comparable(sweeps, order) for sweeps in by_problem.values())
-
-
-def _comparable(sweeps: Sequence[Row[Any]], order: Sequence[str]) -> list[Row[Any]]:
-    """The sweeps of one problem in the chosen environment and class of accuracy, the first in ``order``."""
-    chosen = min([row for row in sweeps if row.right] or sweeps, key=lambda row: order.index(row.accuracy))
-    same = (chosen.environment_id, chosen.accuracy)
-    return [row for row in sweeps if (row.environment_id, row.accuracy) == same]
 
 
 # Sweeps --------------------------------------------------------------------------------------------------------
@@ -373,15 +85,15 @@ def sweep(database: Database, sweep_id: str, leaders: int | None = None) -> Swee
         row = sweep_row(connection, sweep_id, database.name)
         of_sweep = models.Trial.sweep_id == sweep_id
         taken_over = select(func.count()).where(of_sweep, models.Trial.taken_over.is_(True))
-        fastest = _right().where(of_sweep).order_by(None)
+        fastest = right().where(of_sweep).order_by(None)
         fastest = fastest.order_by(models.Trial.final.desc(), models.Trial.speedup.desc()).limit(leaders)
-        trials = tuple(_to_trial(row) for row in connection.execute(fastest))
+        trials = tuple(to_trial(row) for row in connection.execute(fastest))
         source = select(models.Problem.source).where(models.Problem.id == row.problem.id)
         return SweepDetail(
             row=row,
             sizes=sizes(connection.execute(source).scalar_one()),
             baselines=next((trial.baselines for trial in trials if trial.final), {}),
-            screened_baselines=_baselines(connection, [sweep_id]).get(sweep_id, {}),
+            screened_baselines=latest_baselines(connection, [sweep_id]).get(sweep_id, {}),
             leaders=trials,
             failures=_failures(connection, sweep_id),
             rejections=_rejections(connection, [sweep_id]),
@@ -402,7 +114,7 @@ def _to_sweeps(connection: Connection, found: Sequence[Row[Any]]) -> list[SweepR
     environments = environments_by_id(connection, {row.environment_id for row in found})
     counts = _counts(connection, [row.id for row in found])
     chosen = _chosen(connection, [row.id for row in found if row.best])
-    chosen |= _fastest_screened(connection, [row.id for row in found if row.id not in chosen])
+    chosen |= fastest_screened(connection, [row.id for row in found if row.id not in chosen])
     return [
         SweepRow(
             id=row.id,
@@ -430,15 +142,15 @@ def _counts(connection: Connection, ids: Sequence[str]) -> dict[str, dict[Status
     query: Select[Any] = select(table.sweep_id, table.status, func.count().label("number"))
     query = query.group_by(table.sweep_id, table.status)
     counts: dict[str, dict[Status, int]] = {}
-    for row in _in_chunks(connection, query, table.sweep_id, ids):
+    for row in in_chunks(connection, query, table.sweep_id, ids):
         counts.setdefault(row.sweep_id, {})[Status(row.status)] = row.number
     return counts
 
 
 def _chosen(connection: Connection, ids: Sequence[str]) -> dict[str, Trial]:
     """The best candidate of each of these sweeps that chose one."""
-    query = _select_trials().where(models.Sweep.best == models.Trial.candidate_id)
-    return {row.sweep_id: _to_trial(row) for row in _in_chunks(connection, query, models.Sweep.id, ids)}
+    query = select_trials().where(models.Sweep.best == models.Trial.candidate_id)
+    return {row.sweep_id: to_trial(row) for row in in_chunks(connection, query, models.Sweep.id, ids)}
 
 
 def _failures(connection: Connection, sweep_id: str) -> tuple[Failures, ...]:
@@ -463,7 +175,7 @@ def _rejections(connection: Connection, sweeps: Iterable[str]) -> tuple[Rejectio
     table = models.Rejection
     query: Select[Any] = select(table.constraint_name, func.count(), func.min(table.reason))
     found: dict[str, Rejections] = {}
-    for name, count, reason in _in_chunks(connection, query.group_by(table.constraint_name), table.sweep_id, sweeps):
+    for name, count, reason in in_chunks(connection, query.group_by(table.constraint_name), table.sweep_id, sweeps):
         known = found.get(name)
         found[name] = replace(known, count=known.count + count) if known else Rejections(name, count, reason)
     return tuple(sorted(found.values(), key=lambda group: (-group.count, group.constraint)))
@@ -475,15 +187,15 @@ def reasons(database: Database, sweep_id: str, candidates: Iterable[str]) -> dic
     query = select(trial.candidate_id, models.Evaluation.reason)
     query = query.join(models.Evaluation, models.Evaluation.id == trial.evaluation_id).where(trial.sweep_id == sweep_id)
     with database.connections.read() as connection:
-        return {row.candidate_id: row.reason for row in _in_chunks(connection, query, trial.candidate_id, candidates)}
+        return {row.candidate_id: row.reason for row in in_chunks(connection, query, trial.candidate_id, candidates)}
 
 
 def of_status(database: Database, sweep_id: str, status: Status, limit: int | None = None) -> list[Trial]:
     """The candidates of a sweep with this status, in the order judged."""
     table = models.Trial
-    query = _select_trials().where(table.sweep_id == sweep_id, table.status == status.value)
+    query = select_trials().where(table.sweep_id == sweep_id, table.status == status.value)
     with database.connections.read() as connection:
-        return [_to_trial(row) for row in connection.execute(query.order_by(table.number).limit(limit))]
+        return [to_trial(row) for row in connection.execute(query.order_by(table.number).limit(limit))]
 
 
 # Over several sweeps ---------------------------------------------------------------------------------------------
@@ -492,13 +204,13 @@ def of_status(database: Database, sweep_id: str, status: Status, limit: int | No
 def timed(database: Database, sweeps: Iterable[str]) -> list[Trial]:
     """The right and timed candidates of these sweeps with their screening, sweep by sweep in the order judged."""
     table, evaluation = models.Trial, models.Evaluation
-    query = _right().order_by(None).order_by(table.sweep_id, table.number)
+    query = right().order_by(None).order_by(table.sweep_id, table.number)
     query = query.join(evaluation, evaluation.id == table.evaluation_id)
     query = query.add_columns(evaluation.median_ms.label("screened_ms"))
     with database.connections.read() as connection:
-        found = list(_in_chunks(connection, query, table.sweep_id, sweeps))
-        measured = _baselines(connection, {row.sweep_id for row in found})
-    return [replace(_to_trial(row), screened_speedup=_screened(row, measured.get(row.sweep_id, {}))) for row in found]
+        found = list(in_chunks(connection, query, table.sweep_id, sweeps))
+        measured = latest_baselines(connection, {row.sweep_id for row in found})
+    return [replace(to_trial(row), screened_speedup=_screened(row, measured.get(row.sweep_id, {}))) for row in found]
 
 
 def _screened(row: Row[Any], baselines: Mapping[str, float]) -> float | None:
@@ -511,7 +223,7 @@ def _screened(row: Row[Any], baselines: Mapping[str, float]) -> float | None:
 def baselines(database: Database, sweeps: Iterable[str]) -> dict[str, dict[str, float]]:
     """The latest medians of the baselines' screening in each of these sweeps, in milliseconds."""
     with database.connections.read() as connection:
-        return _baselines(connection, sweeps)
+        return latest_baselines(connection, sweeps)
 
 
 def failures(database: Database, sweeps: Sequence[SweepRow]) -> tuple[Failures, ...]:
@@ -622,8 +334,8 @@ def _judgements(connection: Connection, candidate_id: str) -> tuple[Judgement, .
     named = problems_by_id(connection, {row.problem_id for row in found})
     environments = environments_by_id(connection, {row.environment_id for row in found})
     trials: dict[str, list[Trial]] = {}
-    for row in connection.execute(_select_trials().where(models.Trial.candidate_id == candidate_id)):
-        trials.setdefault(row.evaluation_id, []).append(_to_trial(row))
+    for row in connection.execute(select_trials().where(models.Trial.candidate_id == candidate_id)):
+        trials.setdefault(row.evaluation_id, []).append(to_trial(row))
     return tuple(
         Judgement(
             evaluation=rows.to_evaluation(row),
@@ -660,16 +372,3 @@ def resolve(database: Database, prefix: str, kinds: Sequence[str] = ("sweep", "c
         examples = ", ".join(f"{kind} {name[: len(text) + 4]}" for kind, name in found)
         raise NotFoundError(f"{prefix!r} is ambiguous ({examples}, ...): give more characters")
     return found[0]
-
-
-def _in_chunks(connection: Connection, query: Select[Any], column: Any, values: Iterable[str]) -> Iterator[Row[Any]]:
-    """The rows of ``query`` whose ``column`` is one of ``values``, in chunks of values."""
-    for chunk in chunks(values):
-        yield from connection.execute(query.where(column.in_(chunk)))
-
-
-def chunks(values: Iterable[str]) -> Iterator[list[str]]:
-    """The values in lists that fit one ``IN`` each."""
-    remaining = iter(values)
-    while chunk := list(islice(remaining, _CHUNK)):
-        yield chunk

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, false, insert, select, update
 
 from kgen.store import codec, holder, models, rows
 from kgen.store.database import Database
-from kgen.store.queries import chunks
+from kgen.store.reading import chunks
 from kgen.store.selection import Selection
 
 QUEUED, RUNNING, DONE = "queued", "running", "done"  #: the states of a request

@@ -21,10 +21,10 @@ from kgen.plan import Plan
 from kgen.problems.problem_set import Member
 from kgen.protocol import Accuracy, Depth, Timing
 from kgen.statistics import Interval, ratio_interval
-from kgen.store import attempts, models, queries, rows
+from kgen.store import attempts, models, queries, ranking, rows
 from kgen.store.attempts import StoredAttempt
 from kgen.store.database import Database
-from kgen.store.queries import chunks
+from kgen.store.reading import chunks
 from kgen.store.results import BestRow, Failures, ProblemRow, SweepDetail, SweepRow, Trial
 from kgen.store.selection import EVERY, Selection, state
 
@@ -228,7 +228,7 @@ def _bests(
     """The best of each of these problems that was swept, by problem."""
     found: dict[str, BestRow] = {}
     for chunk in chunks(ids):
-        bests = queries.best(database, problem_ids=chunk, accuracy=accuracy, among=among)
+        bests = ranking.best(database, problem_ids=chunk, accuracy=accuracy, among=among)
         found |= {best.problem.id: best for best in bests}
     return found
 

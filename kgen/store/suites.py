@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from kgen.store import attempts, models
 from kgen.store.database import Database
-from kgen.store.queries import chunks
+from kgen.store.reading import chunks
 from kgen.store.selection import EVERY
 
 SWEPT = "swept"  #: beside the outcomes of attempts: a sweep ran to its end

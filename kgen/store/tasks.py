@@ -13,7 +13,7 @@ from kgen.kernel_task import Measured, TaskKey, Variant
 from kgen.protocol import Status
 from kgen.store import codec, models, rows
 from kgen.store.database import Database, insertion
-from kgen.store.queries import chunks
+from kgen.store.reading import chunks
 from kgen.store.selection import Selection
 
 

@@ -18,11 +18,11 @@ from typing import Iterable, Iterator, Sequence
 
 from kgen import plan_name
 from kgen.candidate import CALL, COUNTABLE, LAUNCHING, WAYS, Candidate, Params, ParamValue, Rejection
-from kgen.codegen.registry import template_for, templates
+from kgen.codegen.registry import templates
 from kgen.codegen.render import Way, has_entry, render
 from kgen.codegen.space import Space
 from kgen.codegen.target import target
-from kgen.codegen.template import Task, Template, tasks
+from kgen.codegen.template import Template, tasks
 from kgen.compiler.capture.capture import Capture, capture
 from kgen.compiler.capture.recordable import obstacle
 from kgen.compiler.fusion.fusion import plans
@@ -34,6 +34,7 @@ from kgen.errors import InputError, RenderError
 from kgen.plan import Plan
 from kgen.problems.problem import LoadedProblem, Problem
 from kgen.protocol import Accuracy
+from kgen.tuning.plan_kernels import PlanKernel, PlanKernels
 from kgen.tuning.prediction import WORTH, Predictor, in_order
 from kgen.tuning.search.points import KernelSpace, Option, Point, distinct_kernels
 from kgen.tuning.tasks import regions
@@ -43,20 +44,11 @@ _MOST_FRAMES = 20_000  # calls within each other; chains of operators in a graph
 
 
 @dataclass(frozen=True)
-class _Kernel:
-    """A kernel of a plan: its label, its space, and the combinations that the space allows."""
-
-    label: str
-    space: Space
-    allowed: tuple[Params, ...]
-
-
-@dataclass(frozen=True)
 class _Choice:
     """One plan for each mode, and the kernels of all of them in order."""
 
     plans: tuple[tuple[str, FusionPlan], ...]
-    kernels: tuple[_Kernel, ...]
+    kernels: tuple[PlanKernel, ...]
 
     @cached_property
     def data(self) -> Plan:
@@ -74,6 +66,10 @@ class _Choice:
     def prefixes(self) -> tuple[str, ...]:
         """For each kernel, the prefix of its parameters in a candidate."""
         return tuple(f"{step.kernel}." for step in self.data.steps if step.schedule)
+
+    def predicted_ms(self, predictor: Predictor) -> float:
+        """Milliseconds; the sum over the modes."""
+        return sum(predictor.ms(plan) for _, plan in self.plans)
 
 
 def named(prefixes: Sequence[str], chosen: Iterable[Params]) -> dict[str, ParamValue]:
@@ -93,11 +89,8 @@ class Design:
     ) -> None:
         self.problem, self.capture, self.hardware, self.accuracy = problem, capture, hardware, accuracy
         self.predictor = Predictor(hardware, accuracy)
-        self._shared_spaces: dict[object, KernelSpace] = {}
-        self._spaces_of: dict[int, tuple[_Kernel, KernelSpace]] = {}  # by identity, beside the kernel that it is of
-        self._known_kernels: dict[int, tuple[_Kernel, ...]] = {}
+        self.kernels = PlanKernels(hardware, accuracy)
         self._more = 0  # options that are put together from others
-        self._known_spaces: dict[tuple[object, ...] | None, _Kernel] = {}
 
     @cached_property
     def choices(self) -> tuple[_Choice, ...]:
@@ -120,15 +113,7 @@ class Design:
         return tuple(map(self._option, self.choices))
 
     def _option(self, choice: _Choice) -> Option:
-        return Option(choice.name, tuple(map(self._kernel_space, choice.kernels)), target(self.hardware.device_type).shared_axis, self._predicted_ms(choice))
-
-    def _kernel_space(self, kernel: _Kernel) -> KernelSpace:
-        """The space of a kernel, which is that of all kernels with its label and its combinations."""
-        if id(kernel) not in self._spaces_of:
-            same = (kernel.label, tuple(tuple(params.items()) for params in kernel.allowed))
-            space = self._shared_spaces.setdefault(same, KernelSpace(kernel.label, kernel.allowed))
-            self._spaces_of[id(kernel)] = kernel, space
-        return self._spaces_of[id(kernel)][1]
+        return Option(choice.name, tuple(map(self.kernels.space, choice.kernels)), target(self.hardware.device_type).shared_axis, choice.predicted_ms(self.predictor))
 
     def leave_to_library(self, number: int, kernels: AbstractSet[int]) -> int | None:
         """The number of the option that is like another one, but leaves some of its kernels to the library.
@@ -177,7 +162,7 @@ class Design:
     @cached_property
     def promising(self) -> bool:
         """Whether a plan is predicted to beat the control."""
-        times = [self._predicted_ms(choice) for choice in self.choices]
+        times = [choice.predicted_ms(self.predictor) for choice in self.choices]
         controls = [all(plan.control for _, plan in choice.plans) for choice in self.choices]
         return min(times) < WORTH * times[controls.index(True)]
 
@@ -308,31 +293,7 @@ class Design:
         return plans(graph, usable(self.hardware), self.predictor.order)
 
     def _choice(self, chosen: tuple[tuple[str, FusionPlan], ...]) -> _Choice:
-        return _Choice(chosen, tuple(kernel for _, plan in chosen for kernel in self._kernels(plan)))
-
-    def _predicted_ms(self, choice: _Choice) -> float:
-        """Milliseconds; the sum over the modes."""
-        return sum(self.predictor.ms(plan) for _, plan in choice.plans)
-
-    def _kernels(self, plan: FusionPlan) -> tuple[_Kernel, ...]:
-        """The plan's kernels; computed once for a plan that is in several pairs."""
-        if id(plan) not in self._known_kernels:
-            self._known_kernels[id(plan)] = tuple(map(self._kernel, tasks(plan, self.hardware, self.accuracy)))
-        return self._known_kernels[id(plan)]
-
-    def _kernel(self, task: Task) -> _Kernel:
-        """The kernel's space; computed once for layers that the model repeats, where it follows from them alone."""
-        template, graph, kernel = template_for(task), task.plan.graph, task.kernel
-        label = kernel.label(graph)
-        alike = not template.reads_plan
-        same = (label, task.surroundings, graph.structure(kernel.nodes, kernel.outputs)) if alike else None
-        found = self._known_spaces.get(same)
-        if found is None:
-            space = template.space(task)
-            found = _Kernel(label, space, tuple(space.allowed()))
-            if same is not None:
-                self._known_spaces[same] = found
-        return found
+        return _Choice(chosen, tuple(kernel for _, plan in chosen for kernel in self.kernels.of(plan)))
 
 
 def usable(hardware: Hardware) -> list[Template]:

@@ -10,22 +10,18 @@ A sweep may be killed at any point. The same command continues it, because every
 from __future__ import annotations
 
 import contextlib
-import heapq
 import math
 import time
-from collections import Counter
-from concurrent import futures
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from traceback import format_exception
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator
 
-from kgen import events, paths, statistics
-from kgen.candidate import SHORT, Candidate
+from kgen import events, paths
+from kgen.candidate import Candidate
 from kgen.devices import roofline
 from kgen.devices.hardware import lacks_instructions
 from kgen.devices.kinds import HOST, KINDS
@@ -42,24 +38,24 @@ from kgen.errors import (
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
 from kgen.problems.problem import Problem
-from kgen.protocol import BuildReport, Evaluation, Health, Status, Timing
-from kgen.statistics import Interval, median_ms, ratio_interval
-from kgen.store import Database, queries, tasks as stored_tasks
-from kgen.tuning import attempts, launching, precision, time_budget
+from kgen.protocol import BuildReport, Status
+from kgen.statistics import median_ms
+from kgen.store import Database, queries
+from kgen.tuning import attempts, launching, leaders, precision, time_budget
 from kgen.tuning.capturing import capture_apart
 from kgen.tuning.design import Design
 from kgen.tuning.equal_sweeps import one_at_a_time
-from kgen.tuning.network import catalogue, is_network, with_library, with_regions
+from kgen.tuning.health import HealthCheck
+from kgen.tuning.judged import Judged
+from kgen.tuning.leaders import Right
+from kgen.tuning.network import is_network
+from kgen.tuning.network_tasks import NetworkTasks, opening
 from kgen.tuning.opening import OpenDevices, SweepRequest, open_devices
-from kgen.tuning.pipeline import Outcome, Pipeline, original
+from kgen.tuning.pipeline import Outcome, Pipeline
 from kgen.tuning.search import STRATEGIES, TASKS, Point, Search, chosen
 from kgen.tuning.search.assembled import Assembled
 from kgen.tuning.search.listed import Listed
-from kgen.tuning.tasks import assembly
 from kgen.tuning.tasks.bench import Place
-from kgen.tuning.tasks.parts import Catalogue
-from kgen.tuning.tasks.task import KernelTask
-from kgen.tuning.tasks.tuner import Tuner
 from kgen.tuning.time_budget import LEAST_FINAL_SECONDS, TimeBudget
 
 HOPELESS_TRIES = 2  # candidates of each plan on average; limit where no plan is predicted to beat the library
@@ -67,14 +63,10 @@ KNOWN_PART = 0.125  # share of the budget; limit of warm-start points
 KNOWN_OF_EACH = 3  # warm-start points; limit per problem and plan
 FEWEST_FILES = 4  # candidates that are put together from tasks, at least: where the time is too short for them, none is tuned
 WHOLE_FILES = 12  # candidates of a network without another budget: its kernels are tuned as tasks
-FINALISTS = 5  # candidates; limit of those that are timed again
-FINALIST_MARGIN = 1.10  # times the fastest screening; limit for a finalist
 CUT_SECONDS, CUT_CALLS = 20.0, 10  # behind the end of finals, and calls of each subject: their last rounds end; what hangs is cut
 LEAST_BUDGET = 2  # candidates: the control and another one
 #: Makes the candidates of a problem on devices, until a time on the monotonic clock; :func:`designed`.
 Designed = Callable[[Problem, DevicePool, float], Design]
-
-_SCREENING_RESAMPLES = 400  # bootstrap resamples; the interval of a screening is shown and decides nothing
 
 
 def run(
@@ -184,16 +176,6 @@ def promising(database: Database, sweep: str, design: Design, most: int) -> list
     return list(islice(dict.fromkeys(point for point in points if point is not None), most))
 
 
-@dataclass(frozen=True)
-class _Right:
-    """A right candidate with the median and the speedup of its screening."""
-
-    candidate: Candidate
-    evaluation: Evaluation
-    ms: float
-    speedup: Interval | None
-
-
 @dataclass
 class _Sweep:
     request: SweepRequest
@@ -203,19 +185,9 @@ class _Sweep:
     on_event: events.Listener
     started: float  # by the monotonic clock
     sweep: str = ""
-    number: int = 0
-    counts: Counter = field(default_factory=Counter)
-    right: list[_Right] = field(default_factory=list)  # the fastest right candidates
-    milliseconds: dict[str, float] = field(default_factory=dict)  # of right candidates, by the prefix of their ids
-    judged: dict[str, Evaluation] = field(default_factory=dict)  # stored in this sweep before it continued
-    baselines: dict[str, tuple[Timing, ...]] = field(default_factory=dict)  # by device
-    kept: list[events.Event] = field(default_factory=list)  # told after the next commit
-    health: "Future[Health] | None" = None
-    health_asked: bool = False
     unrendered: int = 0  # points that failed to render
     beyond: int = 0  # candidates that may be tried beyond the budget: the fastest one, launched in other ways
-    catalogue: Catalogue | None = None  # of a network, once its tasks are tuned
-    results: assembly.Results = field(default_factory=dict)  # of these tasks
+    tasks: NetworkTasks | None = None  # of a network
     points: dict[str, Point] = field(default_factory=dict)  # of every candidate that was tried, by its id
     answers: dict[Point, float | None] = field(default_factory=dict)  # milliseconds; None of one that failed
 
@@ -264,6 +236,19 @@ class _Sweep:
         """The names of all devices."""
         return self.devices.name
 
+    @cached_property
+    def judged(self) -> Judged:
+        """The candidates that are judged, once the sweep is open."""
+        environment = self.devices.first.environment.id
+        return Judged(
+            self.database, self.sweep, self.request, self.problem.id, environment, self.time_budget, self.on_event,
+            lambda candidate: self.tasks and self.tasks.steps(self.points[candidate.id]),
+        )  # fmt: skip
+
+    @cached_property
+    def health(self) -> HealthCheck:
+        return HealthCheck(self.problem, self.devices, self.database, self._notice)
+
     def run(self) -> events.Finished:
         jobs = self.request.jobs or self.devices.jobs
         builder = self.devices.first.builder()
@@ -274,11 +259,12 @@ class _Sweep:
             self._begin()
             self._search(pipeline, builder, jobs)
             self._judge_other_launches(pipeline)
-            leaders = self._finals(builder)
-            self._keep_health(wait=True)
-            return self._finish("finished", leaders)
+            found = self._finals(builder)
+            self.health.ask()
+            self.health.keep(self.time_budget.finals_until, wait=True, may_cut=bool(self.request.seconds))
+            return self._finish("finished", found)
         except KeyboardInterrupt:
-            return self._finish("interrupted", self._screened())
+            return self._finish("interrupted", leaders.screened(self.judged.right, self.judged.baselines))
         except DatabaseBusyError:
             raise  # the sweep stays unfinished in the store, so that the same command continues it
         except Exception as error:
@@ -288,21 +274,21 @@ class _Sweep:
         finally:
             pipeline.close()
 
-    def _finish(self, state: str, leaders: tuple[events.Leader, ...]) -> events.Finished:
+    def _finish(self, state: str, found: tuple[events.Leader, ...]) -> events.Finished:
         """End the sweep in the store, and report it."""
         seconds = time.monotonic() - self.started
-        best = next((x.candidate for x in leaders if x.candidate and not x.control), None)
+        best = next((x.candidate for x in found if x.candidate and not x.control), None)
         self.database.finish_sweep(self.sweep, state, seconds, best)
-        beats = any(x.candidate == best and (x.speedup_low or 0.0) > 1.0 for x in leaders) if best else False
+        beats = any(x.candidate == best and (x.speedup_low or 0.0) > 1.0 for x in found) if best else False
         finished = events.Finished(
-            self.sweep, state, seconds, tuple((str(k), v) for k, v in self.counts.items()), leaders, best, beats
+            self.sweep, state, seconds, tuple((str(k), v) for k, v in self.judged.counts.items()), found, best, beats
         )
         self.on_event(finished)
         return finished
 
     def _fail(self, error: Exception) -> None:
         """End the sweep as failed. A refused problem leaves no sweep behind."""
-        if isinstance(error, InputError) and not self.number and not self.judged:
+        if isinstance(error, InputError) and not self.judged.number and not self.judged.stored:
             self.database.drop_sweep(self.sweep)
         else:
             self.database.finish_sweep(self.sweep, "failed", time.monotonic() - self.started, None)
@@ -319,7 +305,7 @@ class _Sweep:
         if found:
             self.database.reopen_sweep(found)
             self.sweep = found
-            self.judged = self.database.evaluated(found)
+            self.judged.stored = self.database.evaluated(found)
         else:
             self.sweep = self.database.start_sweep(
                 problem=self.problem,
@@ -330,14 +316,9 @@ class _Sweep:
                 combinations=self.design.combinations,
                 budget=self.budget,
                 kind=self.request.kind,
-                roofline=self._basis().plain(),
+                roofline=_basis(self.design).plain(),
                 products=self.devices.first.products,
             )
-
-    def _basis(self) -> roofline.Basis:
-        """The work of the problem in its first mode, and the measured rates of the device."""
-        (_, graph), *_ = self.design.capture.graphs
-        return roofline.Basis(roofline.Work.of(graph), self.design.hardware.ceilings)
 
     def _begin(self) -> None:
         """Store the rejections, and report the start of the sweep."""
@@ -355,41 +336,19 @@ class _Sweep:
                 combinations=self.design.combinations,
                 rejected=len(rejections),
                 budget=min(self.budget, self.design.combinations),
-                found_done=len(self.judged),
+                found_done=len(self.judged.stored),
                 db=self.database.name,
                 seconds=self.request.seconds,
             )
         )
         if KINDS[self.design.hardware.device_type].accelerator:
-            self._ask_health()
-
-    def _ask_health(self) -> None:
-        self.health_asked = True
-        self.health = self.devices.beside(lambda device: device.health())
-
-    def _keep_health(self, *, wait: bool = False) -> None:
-        """Store the problem's health, once it is known. On a CPU it is found out behind the first right candidate, which
-        needs the cores."""
-        if not self.health_asked and (wait or any(not r.candidate.control for r in self.right)):
-            self._ask_health()
-        if self.health is None or not (wait or self.health.done()):
-            return
-        if not self.health.done() and (left := self.time_budget.finals_until - time.monotonic()) < math.inf:
-            futures.wait([self.health], max(0.0, left))
-        if wait and not self.health.done() and self.request.seconds:
-            self._notice("the time is up: it is not known whether this problem tells right from wrong")
-            return
-        health, self.health = self.health.result(), None
-        self.database.add_problem(self.problem, health)
-        if not health.ok:
-            self._notice(f"this problem cannot tell right from wrong: {', '.join(health.passed_by)} would be accepted")
+            self.health.ask()
 
     # ---- the loop ------------------------------------------------------------------------------------------
 
     def _is_late(self) -> bool:
         """Whether it is too late to begin a candidate; asked in a device's thread."""
-        found_right = any(not right.candidate.control for right in self.right)
-        return self.time_budget.is_late() or (found_right and self.time_budget.is_cut)
+        return self.time_budget.is_late() or (self.judged.found_right and self.time_budget.is_cut)
 
     def _search(self, pipeline: Pipeline, builder: SourceBuilder, jobs: int) -> None:
         """Try candidates until the strategy has no more of them, or the budget or the time is up."""
@@ -397,9 +356,13 @@ class _Sweep:
         kind = STRATEGIES[self.strategy]
         first = [self.design.control]  # judged in every sweep: without a winner, it decides the verdict
         if self.strategy == TASKS and self.place:
-            first += self._opening()
+            first += opening(self.design)
             listed = Search(Listed(self.design.options, self.request.seed, first), ahead)
-            times = self._tuned(builder, jobs, self.place, lambda: self._judge_all(pipeline, listed))
+            self.tasks = NetworkTasks(
+                self.design, self.place, builder, jobs, self.database, self.sweep, self.request.fresh, self.on_event
+            )
+            judge_first = partial(self._judge_all, pipeline, listed)
+            times = self.tasks.option_times(judge_first, lambda: self.time_budget.tasks_until(FEWEST_FILES))
             kind = partial(Assembled, times=times) if times else STRATEGIES[chosen(self.design.options, self.budget)]
         elif kind.learns and not self.request.fresh:
             first += promising(self.database, self.sweep, self.design, int(KNOWN_PART * self.budget))
@@ -415,75 +378,25 @@ class _Sweep:
             self.beyond = len(points)
             self._judge_all(pipeline, Search(Listed(self.design.options, self.request.seed, points), len(points)))
 
-    def _opening(self) -> list[Point]:
-        """The simplest points of the plan that is predicted best, and of the best with fewer kernels: first results of a network."""
-        options = self.design.options
-        own = sorted((n for n, o in enumerate(options) if o.kernels and o.plainest is not None), key=lambda n: options[n].predicted_ms)
-        fewer = [n for n in own if len(options[n].kernels) < len(options[own[0]].kernels)]
-        return [Point(n, options[n].plainest or ()) for n in (*own[:1], *fewer[:1])]
-
-    def _tuned(
-        self, builder: SourceBuilder, jobs: int, place: Place, judge_first: Callable[[], None]
-    ) -> dict[int, assembly.OptionTimes] | None:
-        """Judge the first candidates, then tune the network's tasks. Returns the times of its options.
-
-        Beside an accelerator, tasks are built from the start. ``None`` where there is no plan with kernels, or too little time.
-        """
-        beside = KINDS[self.design.hardware.device_type].accelerator
-        with ThreadPoolExecutor(1, thread_name_prefix="kgen-tasks") as thread:
-            making = thread.submit(self._tuner, builder, jobs, place, start=True) if beside else None
-            try:
-                judge_first()
-                until = self.time_budget.tasks_until(FEWEST_FILES)
-                if until is None or not any(option.kernels for option in self.design.options):
-                    return None
-                tuner = making.result() if making else self._tuner(builder, jobs, place)
-                try:
-                    tuner.run(until)
-                finally:
-                    tuner.close()
-            finally:
-                if making and not making.cancel() and making.exception() is None:
-                    making.result().close()
-        self.on_event(events.Step("trying candidates of the best kernels"))
-        self.results = {key: work.found for key, work in tuner.works.items()}
-        put_together = with_regions(self.design, tuner.catalogue, self.results, place.environment)
-        self.catalogue = with_library(self.design, put_together, self.results)
-        return assembly.option_times(self.catalogue, self.results)
-
-    def _tuner(self, builder: SourceBuilder, jobs: int, place: Place, start: bool = False) -> Tuner:
-        tuner = Tuner(
-            catalogue(self.design, place.environment), place, builder, self.database, self.sweep, jobs=jobs, home=paths.home(),
-            fresh=self.request.fresh, on_event=self.on_event, failed=self._lose_task,
-        )  # fmt: skip
-        if start:
-            tuner.start()
-        return tuner
-
-    def _lose_task(self, task: KernelTask, error: Exception) -> None:
-        """Leave a task out of which no file renders: that is a bug of kgen."""
-        log = paths.bug_report(self.sweep, f"{task.label}\n{''.join(format_exception(error))}")
-        self._notice(f"the kernel {task.label} is not tuned: {error}; this is a bug in kgen: please report it, with {log}")
-
     def _judge_all(self, pipeline: Pipeline, search: Search) -> None:
         """Ask for candidates, judge them, store each evaluation at once, and tell the search."""
         for point, ms in self.answers.items():
             search.tell_known(point, ms)
         while True:
-            found_right = any(not right.candidate.control for right in self.right)
+            found_right = self.judged.found_right
             if (found_right and self.time_budget.is_cut) or self.time_budget.is_over(len(self._finalists()) + 1):
                 pipeline.give_up()
             else:
                 for point, candidate in self._asked(search):
                     self.points[candidate.id] = point
-                    pipeline.put(candidate, self._known(candidate))
+                    pipeline.put(candidate, self.judged.known(candidate))
             until = self.time_budget.search_until(found_right=found_right)
             outcomes: list[Outcome] = []
             try:
                 while (outcome := pipeline.next(-math.inf if outcomes else until)) is not None:
                     outcomes.append(outcome)
             finally:  # an error of one loses no other
-                found = self._keep_all(outcomes)
+                found = self.judged.keep_all(outcomes)
             if not outcomes:
                 if pipeline.unjudged:
                     self._notice(f"the time is up: {pipeline.unjudged} candidates are not judged to their end")
@@ -492,7 +405,9 @@ class _Sweep:
                 point = self.points[outcome.candidate.id]
                 self.answers[point] = ms
                 search.tell(point, ms, refused=outcome.evaluation.status is Status.WRONG_VALUES)
-            self._keep_health()
+            if self.judged.found_right:  # on a CPU, the check needs the cores: first results come first
+                self.health.ask()
+            self.health.keep()
 
     def _asked(self, search: Search) -> Iterator[tuple[Point, Candidate]]:
         """The next candidates, each source once, while the search has points and the budget allows."""
@@ -517,131 +432,49 @@ class _Sweep:
             self.unrendered += 1
             return None
 
-    def _known(self, candidate: Candidate) -> Evaluation | None:
-        """The stored evaluation of the candidate on this problem, in this environment and accuracy class."""
-        found = self.judged.get(candidate.id)
-        if found is not None or self.request.fresh:
-            return found
-        environment = self.devices.first.environment
-        known = self.database.known(candidate.id, environment.id, self.request.accuracy, self.problem.id)
-        # A stored duplicate does not count: this sweep may never try its original.
-        return None if known is None or known.status is Status.DUPLICATE else known
-
-    def _keep_all(self, outcomes: Sequence[Outcome]) -> list[float | None]:
-        """Commit outcomes together, then report them. Returns the milliseconds of each; see :meth:`_keep`."""
-        with self.database.together() if outcomes else contextlib.nullcontext():
-            found = [self._keep(outcome) for outcome in outcomes]
-        kept, self.kept = self.kept, []
-        for event in kept:
-            self.on_event(event)
-        return found
-
-    def _keep(self, outcome: Outcome) -> float | None:
-        """Store an outcome. Returns milliseconds where the candidate, or its original, was right."""
-        candidate, evaluation = outcome.candidate, outcome.evaluation
-        if outcome.device is not None and len(outcome.baselines) > len(self.baselines.get(outcome.device, ())):
-            self._keep_baselines(outcome.device, outcome.baselines)
-        right = self._right(outcome)
-        self.number += 1
-        self.counts[evaluation.status] += 1
-        if not outcome.found and not candidate.control:  # which takes less time, and is no try
-            self.time_budget.judged(evaluation.seconds)
-        if right is not None:
-            self.right = _fastest([*self.right, right])
-            self.milliseconds[candidate.id[:SHORT]] = right.ms
-        if candidate.id not in self.judged:
-            self._store(outcome, right)
-        return self.milliseconds.get(original(evaluation) or candidate.id[:SHORT])
-
-    def _store(self, outcome: Outcome, right: _Right | None) -> None:
-        """Write an evaluation to the store. Its event follows the commit."""
-        ms, speedup = (right.ms, right.speedup) if right is not None else (None, None)
-        self.database.add_evaluation(
-            self.sweep,
-            outcome.candidate,
-            outcome.evaluation,
-            environment_id=self.devices.first.environment.id,
-            median_ms=ms,
-            speedup=speedup and speedup.mid,
-        )
-        if self.catalogue is not None and not outcome.candidate.control:
-            steps = assembly.steps(self.catalogue, self.results, self.points[outcome.candidate.id])
-            stored_tasks.add_steps(self.database, outcome.candidate.id, steps)
-        self.kept.append(
-            events.Evaluated(
-                self.number, outcome.candidate, outcome.evaluation, ms, speedup, outcome.device, outcome.found
-            )
-        )
-
-    def _right(self, outcome: Outcome) -> _Right | None:
-        """The screening of a right candidate against the fastest baseline on its device; ``None`` for another one."""
-        timing = outcome.evaluation.timing
-        if outcome.evaluation.status is not Status.OK or timing is None:
-            return None
-        fastest = min(outcome.baselines, key=median_ms, default=None)
-        speedup = ratio_interval(fastest, timing, resamples=_SCREENING_RESAMPLES) if fastest else None
-        return _Right(outcome.candidate, outcome.evaluation, median_ms(timing), speedup)
-
     def _built(self, candidate: Candidate, build: BuildReport) -> None:
         self.on_event(events.Built(candidate.id, build.ok, build.cached, build.seconds))
-
-    def _keep_baselines(self, device: str, timings: tuple[Timing, ...]) -> None:
-        """Store the baselines that are new. Earlier screenings then compare with the fastest one."""
-        before, self.baselines[device] = self.baselines.get(device, ()), timings
-        environment = self.devices.first.environment
-        new = [timing for timing in timings if timing not in before]
-        self.database.add_timings(self.sweep, environment.id, self.request.accuracy, new)
-        if before and (factor := min(map(median_ms, timings)) / min(map(median_ms, before))) < 1.0:
-            self.database.scale_speedups(self.sweep, factor)
-            self.right = [replace(r, speedup=r.speedup and r.speedup.times(factor)) for r in self.right]
-        self.kept.append(events.Measured(tuple((t.subject, median_ms(t)) for t in timings), device))
 
     def _notice(self, text: str) -> None:
         self.on_event(events.Notice(text))
 
     # ---- the finals ----------------------------------------------------------------------------------------
 
-    def _finalists(self) -> list[_Right]:
-        """The fastest candidates with a kernel of their own, by screening; the fastest control where none is right.
-
-        The control's speedup then comes from interleaved samples, too: a baseline's screening may have met a busy machine.
-        """
-        own = sorted((r for r in self.right if not r.candidate.control), key=_by_ms)
-        own = launching.served(own, lambda r: (r.candidate, r.evaluation.timing))
-        ranked = own or sorted(self.right, key=_by_ms)[:1]
-        close = [r for r in ranked[:FINALISTS] if r.ms <= FINALIST_MARGIN * ranked[0].ms]
-        beside = [median_ms(timing) for timing in self.baselines.get(self.devices.first.device, ())]
+    def _finalists(self) -> list[Right]:
+        """The candidates that are timed again, as many as the time allows."""
+        close = leaders.close(self.judged.right)
+        beside = [median_ms(timing) for timing in self.judged.baselines.get(self.devices.first.device, ())]
         return close[: self.time_budget.finalists([r.ms for r in close], beside)]
 
     def _finals(self, builder: SourceBuilder) -> tuple[events.Leader, ...]:
         """Time the leaders on the first device, interleaved with the baselines, and store each result."""
         finalists = self._finalists()
         if not finalists:
-            return self._screened()
+            return leaders.screened(self.judged.right, self.judged.baselines)
         self.on_event(events.Finals(tuple(r.candidate.id for r in finalists)))
         entries = [(r.candidate, builder.build(r.candidate.source)) for r in finalists]
         seconds, most = self.time_budget.finals(len(entries)), self.time_budget.finals_end(len(entries))
         if finalists[0].candidate.control:  # nothing is chosen by its time
             seconds = min(seconds, LEAST_FINAL_SECONDS)
         timing = self.devices.beside(lambda device: device.finals(entries, seconds=seconds, most=most))
-        screened = [median_ms(t) for t in self.baselines.get(self.devices.first.device, ())]
+        screened = [median_ms(t) for t in self.judged.baselines.get(self.devices.first.device, ())]
         last = CUT_SECONDS + CUT_CALLS * sum([*screened, *(r.ms for r in finalists)]) / 1e3
         try:
             timings = timing.result(None if most == math.inf else most + last)
         except TimeoutError:
             if not timing.done():
                 self._notice("the time is up: the finals are cut, and the table shows what was screened")
-                return self._screened()
+                return leaders.screened(self.judged.right, self.judged.baselines)
             raise
         self.database.add_timings(self.sweep, self.devices.first.environment.id, self.request.accuracy, timings)
         by_id = {r.candidate.id: r for r in finalists}
         baselines = [t for t in timings if t.subject not in by_id]
         candidates = [t for t in timings if t.subject in by_id]
         if not baselines or not candidates:
-            return self._screened()
-        leaders = _ranked(candidates, baselines, by_id)
-        beside = {leader.name: leader.median_ms for leader in leaders if leader.candidate is None}
-        for leader in leaders:
+            return leaders.screened(self.judged.right, self.judged.baselines)
+        found = leaders.ranked(candidates, baselines, by_id)
+        beside = {leader.name: leader.median_ms for leader in found if leader.candidate is None}
+        for leader in found:
             if leader.candidate:
                 self.database.set_result(
                     self.sweep,
@@ -655,18 +488,12 @@ class _Sweep:
                     error_ratio=leader.error_ratio,
                     tie=leader.tie,
                 )
-        return leaders
+        return found
 
-    def _screened(self) -> tuple[events.Leader, ...]:
-        """The leaders by screening alone. They have no interval, because screenings are not interleaved."""
-        medians = {t.subject: median_ms(t) for timings in self.baselines.values() for t in timings}
-        fastest = min(medians.values(), default=None)
-        rows = [
-            _leader(r, r.ms, r.speedup and r.speedup.mid, None, False)
-            for r in heapq.nsmallest(FINALISTS, self.right, key=_by_ms)
-        ]
-        rows += [_baseline(name, ms, fastest / ms if fastest else None, None) for name, ms in medians.items()]
-        return tuple(sorted(rows, key=lambda row: row.median_ms))
+def _basis(design: Design) -> roofline.Basis:
+    """The work of the problem in its first mode, and the measured rates of the device."""
+    (_, graph), *_ = design.capture.graphs
+    return roofline.Basis(roofline.Work.of(graph), design.hardware.ceilings)
 
 
 def _ahead(jobs: int, at_once: int, device_type: str) -> int:
@@ -675,66 +502,3 @@ def _ahead(jobs: int, at_once: int, device_type: str) -> int:
     With more of them, a learning search would ask for many points before its first answer.
     """
     return 2 * at_once + min(jobs, KINDS[device_type].builds_ahead * at_once)
-
-
-def _by_ms(right: _Right) -> float:
-    return right.ms
-
-
-def _fastest(right: Sequence[_Right]) -> list[_Right]:
-    """The fastest candidates with a kernel of their own, those launched in another way, and the fastest controls."""
-    own, controls = ([r for r in right if r.candidate.control is of] for of in (False, True))
-    kinds = *([r for r in own if launching.is_other(r.candidate) is of] for of in (False, True)), controls
-    return [r for kind in kinds for r in heapq.nsmallest(FINALISTS, kind, key=_by_ms)]
-
-
-def _ranked(
-    candidates: list[Timing], baselines: list[Timing], by_id: dict[str, _Right]
-) -> tuple[events.Leader, ...]:
-    """Finalists, then baselines, each from the best down, with speedups over the fastest baseline."""
-
-    def tie_break(timing: Timing) -> tuple[int, int, str]:
-        candidate = by_id[timing.subject].candidate
-        return candidate.kernels, candidate.source_lines, candidate.id
-
-    fastest = statistics.fastest(baselines)
-    rows = []
-    for rank in statistics.leaders(candidates, tie_break):
-        found = statistics.standing(fastest, rank.timing)
-        rows.append(_leader(by_id[rank.timing.subject], found.ms, found.speedup.mid, found.speedup, rank.tie))
-    standings = [statistics.standing(fastest, timing) for timing in baselines]
-    for found in sorted(standings, key=lambda found: (found.timing is not fastest, found.ms)):
-        rows.append(_baseline(found.timing.subject, found.ms, found.speedup.mid, found.speedup))
-    return tuple(rows)
-
-
-def _leader(right: _Right, ms: float, speedup: float | None, interval: Interval | None, tie: bool) -> events.Leader:
-    candidate = right.candidate
-    return events.Leader(
-        candidate=candidate.id,
-        name=candidate.plan,
-        params=", ".join(f"{name}={value}" for name, value in candidate.params.items()),
-        median_ms=ms,
-        speedup=speedup,
-        speedup_low=interval and interval.low,
-        speedup_high=interval and interval.high,
-        error_ratio=right.evaluation.error_ratio,
-        tie=tie,
-        control=candidate.control,
-        plan_data=candidate.plan_data,
-    )
-
-
-def _baseline(name: str, ms: float, speedup: float | None, interval: Interval | None) -> events.Leader:
-    return events.Leader(
-        candidate=None,
-        name=name,
-        params="",
-        median_ms=ms,
-        speedup=speedup,
-        speedup_low=interval and interval.low,
-        speedup_high=interval and interval.high,
-        error_ratio=None,
-        tie=False,
-        control=True,
-    )

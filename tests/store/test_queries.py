@@ -14,7 +14,7 @@ from sqlalchemy import event
 from kgen.candidate import Candidate, Rejection
 from kgen.errors import NotFoundError
 from kgen.protocol import Accuracy, Depth, Status
-from kgen.store import Database, comparison, queries
+from kgen.store import Database, comparison, queries, ranking
 from kgen.store.results import BestRow
 from kgen.store.selection import Selection
 
@@ -23,7 +23,7 @@ LARGE = ("candidate", "source", "rejection", "evaluation", "trial", "timing")
 
 
 def the_best(filled: Filled, **filters: Any) -> BestRow:
-    [row] = queries.best(filled.database, problem_ids=[filled.problem.id], **filters)
+    [row] = ranking.best(filled.database, problem_ids=[filled.problem.id], **filters)
     return row
 
 
@@ -173,7 +173,7 @@ def test_results_in_float32_are_those_of_pytorchs_own_flags_where_these_have_non
 def test_first_gpu_has_two_names(filled: Filled, database: Database) -> None:
     Filled(database, environment=environment("a gpu", "cuda"), device="cuda").finish(candidate("on cuda"), 1.1, 1.2, 1.3)
     assert best_id(filled, among=Selection(device="cuda:0")) == candidate("on cuda").id
-    assert queries.best(database, among=Selection(device="cuda:1")) == []
+    assert ranking.best(database, among=Selection(device="cuda:1")) == []
 
 
 @pytest.mark.parametrize(("device", "winner"), [("cpu", "on cpu"), ("cuda", "on cuda"), ("cuda:1", "on cuda")])
@@ -185,15 +185,15 @@ def test_device_filters_by_kind_or_number(filled: Filled, database: Database, de
 
 
 def test_device_never_swept_on_has_no_best(filled: Filled) -> None:
-    assert queries.best(filled.database, among=Selection(device="cuda")) == []
+    assert ranking.best(filled.database, among=Selection(device="cuda")) == []
 
 
 def test_each_problem_has_its_own_best_and_the_latest_swept_comes_first(filled: Filled, database: Database) -> None:
     filled.finish(candidate("of the first"), 1.1, 1.2, 1.3)
     second = Filled(database, problem=problem("another", source="another source"))
     second.finish(candidate("of the second"), 1.1, 1.2, 1.3)
-    assert [row.problem.name for row in queries.best(database)] == ["another", "made_up"]
-    assert [row.problem.name for row in queries.best(database, limit=1)] == ["another"]
+    assert [row.problem.name for row in ranking.best(database)] == ["another", "made_up"]
+    assert [row.problem.name for row in ranking.best(database, limit=1)] == ["another"]
 
 
 def judge_file(filled: Filled, text: str, low: float, speedup: float, high: float) -> str:
@@ -223,7 +223,7 @@ def test_problem_on_which_only_files_were_judged_has_no_best(database: Database)
     with database.connections.write() as connection:
         connection.exec_driver_sql("DELETE FROM sweep")
     judge_file(outside, "from outside", 8.9, 9.0, 9.1)
-    assert queries.best(database) == []
+    assert ranking.best(database) == []
 
 
 def test_files_are_listed_among_the_sweeps_and_told_from_them(filled: Filled) -> None:
@@ -348,7 +348,7 @@ def statements(database: Database) -> Iterator[list[tuple[str, Any]]]:
     event.remove(database.connections.engine, "before_cursor_execute", listen)
 
 
-@pytest.mark.parametrize("question", [queries.sweeps, queries.best])
+@pytest.mark.parametrize("question", [queries.sweeps, ranking.best])
 def test_more_sweeps_take_no_more_statements(filled: Filled, question: Callable[[Database], Any]) -> None:
     taken = []
     for number in range(3):
@@ -361,8 +361,8 @@ def test_more_sweeps_take_no_more_statements(filled: Filled, question: Callable[
 
 
 QUESTIONS: dict[str, Callable[[Filled, Candidate], Any]] = {
-    "best of all": lambda filled, one: queries.best(filled.database),
-    "best of one": lambda filled, one: queries.best(filled.database, problem_ids=[filled.problem.id]),
+    "best of all": lambda filled, one: ranking.best(filled.database),
+    "best of one": lambda filled, one: ranking.best(filled.database, problem_ids=[filled.problem.id]),
     "sweeps": lambda filled, one: queries.sweeps(filled.database, limit=20),
     "sweeps of a name": lambda filled, one: queries.sweeps(filled.database, name="made_up"),
     "sweep": lambda filled, one: queries.sweep(filled.database, filled.sweep, leaders=20),

@@ -371,7 +371,10 @@ class Reader:
         if not names:
             raise failure(self.trace.loaded, "it returns no tensor")
         structure = pytree.tree_unflatten(returned, self.program.call_spec.out_spec)
-        return self._spell_container(structure), tuple(names)
+        try:
+            return _container_source(structure), tuple(names)
+        except TypeError as error:
+            raise failure(self.trace.loaded, unknown_container(str(error))) from error
 
     def _returned(self, n: Any) -> str:
         """The name of a value that forward returns."""
@@ -392,19 +395,6 @@ class Reader:
         value = Ref(self._returned(n))
         call = aten("copy_.default", X, Y)
         self.calls.append(Node(name, "aten.copy_.default", (buffer.name, value.name), buffer.type, call, (), True))
-
-    def _spell_container(self, structure: Any) -> str:
-        if isinstance(structure, str):
-            return structure
-        if isinstance(structure, tuple):
-            inner = ", ".join(map(self._spell_container, structure))
-            return f"({inner},)" if len(structure) == 1 else f"({inner})"
-        if isinstance(structure, list):
-            return "[" + ", ".join(map(self._spell_container, structure)) + "]"
-        if isinstance(structure, dict):
-            # Doubled braces: the text is formatted with the values' names later.
-            return "{{" + ", ".join(f"{escaped(k)}: {self._spell_container(v)}" for k, v in structure.items()) + "}}"
-        raise failure(self.trace.loaded, unknown_container(type(structure).__name__))
 
 
 class PartReader(Reader):
@@ -446,6 +436,21 @@ class PartReader(Reader):
 
     def _parts(self, n: Any, node: Node, before: Mapping[Any, str]) -> None:
         """Parts are not taken apart any further: the trace did that."""
+
+
+def _container_source(structure: Any) -> str:
+    """Python source of a container of texts. Raises ``TypeError`` with the name of a class that is no known container."""
+    if isinstance(structure, str):
+        return structure
+    if isinstance(structure, tuple):
+        inner = ", ".join(map(_container_source, structure))
+        return f"({inner},)" if len(structure) == 1 else f"({inner})"
+    if isinstance(structure, list):
+        return "[" + ", ".join(map(_container_source, structure)) + "]"
+    if isinstance(structure, dict):
+        # Doubled braces: the text is formatted with the values' names later.
+        return "{{" + ", ".join(f"{escaped(k)}: {_container_source(v)}" for k, v in structure.items()) + "}}"
+    raise TypeError(type(structure).__name__)
 
 
 def _has_values(tensor: "torch.Tensor") -> bool:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Sequence
 
 import sympy
 
-from kgen.compiler.graph.convolutions import Convolution, convolution
 from kgen.compiler.graph.dtypes import DTYPES, is_float
 from kgen.compiler.graph.graph import Node, NotFusable, Operand, OpGraph, Tensor
 from kgen.compiler.graph.source import RESERVED
 from kgen.compiler.loops.access import Within
-from kgen.compiler.loops.expr import CHOICE, COLUMNS, SELF, Arg, Cast, Expr, const, where
+from kgen.compiler.loops.expr import CHOICE, SELF, Arg, Cast, Expr, const, where
 from kgen.compiler.loops.functions import FUNCTIONS
 from kgen.compiler.loops.indices import Axes, Size, symbols_of
-from kgen.compiler.loops.program import Contraction, Map, Program, Slide, Strided
-from kgen.compiler.lower import attention
+from kgen.compiler.loops.program import Contraction, Program, Slide
+from kgen.compiler.lower.contraction import contraction
+from kgen.compiler.lower.reduction import Deferred, reduction
 from kgen.compiler.operators.op import Index, Kind
 from kgen.compiler.operators.pointwise import map_expression
-from kgen.compiler.operators.reductions import COMBINES, LOWEST, OF_FEW, OF_ONE, WHOLE, beside, of_few
+from kgen.compiler.operators.reductions import COMBINES, OF_ONE
 from kgen.compiler.operators.scatters import Scattered
 from kgen.compiler.operators.table import OPS
 
@@ -45,73 +43,6 @@ class Step:
     part: int = 0  # which result of a reduction
     slides: tuple[Slide, ...] = ()
     reverse: bool = False
-
-
-#: A value as a function of an index of its node's input; see :class:`kgen.compiler.operators.op.Lowering`.
-Deferred = Callable[[Index], str]
-
-
-@dataclass
-class _Lowering:
-    """The means of lowering one reduction; implements :class:`kgen.compiler.operators.op.Lowering`."""
-
-    builder: ProgramBuilder
-    node: Node
-    dims: tuple[int, ...]
-    sizes: tuple[Size, ...]
-    two_passes: bool
-
-    @property
-    def count(self) -> Expr:
-        sizes = [self.sizes[d] for d in self.dims]
-        return const(float(math.prod(sizes))) if all(isinstance(s, int) for s in sizes) else COLUMNS
-
-    @property
-    def place(self) -> Deferred:
-        """The number of an element among those that are reduced."""
-        sizes = [self.sizes[d] for d in self.dims]
-        stem = f"{self.node.name}_place"
-        return lambda index: self.builder.position(stem, self.builder.axes.flat([index[d] for d in self.dims], sizes), "int64")
-
-    def map(self, expression: Expr, *values: Deferred, name: str = "", dtype: str = "float32") -> Deferred:
-        stem = f"{self.node.name}_{name}" if name else self.node.name
-        return lambda index: self.builder.map(stem, expression, [v(index) for v in values], dtype)
-
-    def reduce(self, kind: str, *values: Deferred) -> Deferred | tuple[Deferred, ...]:
-        def part(number: int) -> Deferred:
-            return lambda index: self.builder.reduce(
-                self.node.name, kind, values, self.builder.reduced_index(self.node, index, self.dims, self.sizes), self.dims
-            )[number]
-
-        parts = tuple(part(number) for number in range(len(COMBINES[kind])))
-        return parts if len(parts) > 1 else parts[0]
-
-
-@dataclass
-class _LoweringOfFew(_Lowering):
-    """The means of lowering a reduction of few elements, which are values beside each other: it makes maps alone."""
-
-    def reduce(self, kind: str, *values: Deferred) -> Deferred | tuple[Deferred, ...]:
-        def part(number: int) -> Deferred:
-            return lambda index: self._found(kind, values, index)[number]
-
-        parts = tuple(part(number) for number in range(len(COMBINES[kind])))
-        return parts if len(parts) > 1 else parts[0]
-
-    def _found(self, kind: str, values: Sequence[Deferred], index: Index) -> tuple[str, ...]:
-        """The results, from the first element on."""
-        builder, found = self.builder, ()
-        for at in itertools.product(*(range(int(self.sizes[d])) for d in self.dims)):
-            places = dict(zip(self.dims, at))
-            one = tuple(value(tuple(builder.axes.constant(places[d]) if d in places else i for d, i in enumerate(index))) for value in values)
-            dtypes = ["int64" if part == "at" or kind in WHOLE else "float32" for part in COMBINES[kind]]
-            if not found:
-                lowest = builder.number(f"{self.node.name}_lowest", LOWEST, "float32")
-                found = (builder.map(f"{self.node.name}_max", OF_FEW[kind][0], [lowest, *one]),) if kind == "max_finite" else one
-            else:
-                merged = zip(COMBINES[kind], OF_FEW[kind], dtypes)
-                found = tuple(builder.map(f"{self.node.name}_{part}", how, [*found, *one], dtype) for part, how, dtype in merged)
-        return found
 
 
 @dataclass
@@ -149,9 +80,10 @@ class ProgramBuilder:
 
     def _node(self, node: Node, index: Index) -> str:
         op = OPS[node.op]
-        handler = {Kind.POINTWISE: self._map, Kind.REDUCTION: self._row, Kind.CONTRACTION: self._contraction, Kind.VIEW: self._view}.get(op.kind)
-        if handler:
-            return handler(node, index)
+        if op.kind in (Kind.POINTWISE, Kind.VIEW):
+            return self._map(node, index) if op.kind is Kind.POINTWISE else self._view(node, index)
+        if op.kind in (Kind.REDUCTION, Kind.CONTRACTION):
+            return (reduction if op.kind is Kind.REDUCTION else contraction)(self, node, index)
         if op.lower is None:
             raise NotFusable(f"{node.name} has no lowering")
         return op.lower(self, node, index)
@@ -257,98 +189,6 @@ class ProgramBuilder:
         found = self.value(node.inputs[0], tuple(OPS[node.op].index(self.axes, source, node, index)))
         self.part = before
         return found
-
-    def _row(self, node: Node, index: Index) -> str:
-        source = self.graph.type(node.inputs[0])
-        rank = len(source.shape)
-        dims = tuple(sorted(d % rank for d in node["dims"]))
-        if len(node.type.shape) != rank:  # reduced dimensions are dropped: they stand as 0
-            rest = iter(index)
-            index = tuple(sympy.Integer(0) if d in dims else next(rest) for d in range(rank))
-        if of_few(node):
-            along = (*dims, max(d for d in range(rank) if d not in dims)) if beside(node) else dims
-            self.apart |= frozenset().union(*(symbols_of(index[d]) for d in along))
-            ctx = _LoweringOfFew(self, node, dims, source.sizes(), True)
-        else:
-            ctx = _Lowering(self, node, dims, source.sizes(), self.two_passes)
-
-        def operand(name: Operand) -> Deferred:
-            return lambda at: self.value(name, self.broadcast(name, source, at))
-
-        return OPS[node.op].lower(ctx, node, *map(operand, node.inputs))(index)
-
-    def _contraction(self, node: Node, index: Index) -> str:
-        """A contraction of rows with a matrix, or a batch of them, and its bias as a map behind it."""
-        if not self.places.keys().isdisjoint(index):
-            raise NotFusable(f"the result of {node.name} is read at places that are values")
-        x, weight, *bias = node.inputs
-        rows, matrix = self.tensor(x), self.tensor(weight)
-        if len(rows.shape) < 2 or len(matrix.shape) < 2 or not rows.numel or not matrix.numel:
-            raise NotFusable(f"{node.name} is no contraction of rows with a matrix")
-        if rows.dtype != matrix.dtype:
-            raise NotFusable(f"{node.name} has operands of two dtypes")
-        window = convolution(self.graph, node)
-        if window and self.contraction_index not in ((), index):
-            raise NotFusable("a kernel reads the sums of a convolution at one place")
-        batched = len(matrix.shape) > 2 and not window
-        if batched and rows.sizes()[:-2] != matrix.sizes()[:-2]:
-            raise NotFusable(f"{node.name} has other matrices than batches of rows")
-        if not batched and matrix.batched:
-            raise NotFusable(f"{node.name} has a matrix that follows the batch")
-        if window and not self.graph.is_weight(weight):
-            raise NotFusable(f"the kernel of {node.name} is no weight")
-        if self.contraction is not None and self.contraction.name != f"{node.name}_sum":
-            raise NotFusable("a kernel stores nothing that is made between two contractions")
-        before = attention.scores(self, x) if self.strided and self._is_made(x) else None
-        lies: list[Strided | None] = [None, None]
-        if self.strided:
-            (x, turned, lies[0]), (weight, other, lies[1]) = (x, False, None) if before else attention.origin(self, x), attention.origin(self, weight)
-        else:
-            (x, turned), (weight, other) = ((name, False) if window else self._turned(name) for name in (x, weight))
-            before = self._before(x, window) if window and x in self.inside else None
-        if weight in self.inside or (x in self.inside and before is None):
-            raise NotFusable(f"an operand of {node.name} is made in the same kernel")
-        self.contraction_index, self.last = index, sympy.Add(*index[2:]) if window else index[-1]
-        self.contraction = Contraction(
-            f"{node.name}_sum",
-            x,
-            weight,
-            window.taps * window.channels_in if window else rows.shape[-1],
-            transposed=(node.op != "linear") != other,
-            group=rows.shape[-2] if batched else None,
-            matrices=matrix.numel // (matrix.shape[-1] * matrix.shape[-2]),
-            window=window,
-            turned=turned,
-            before=before,
-            dtype=rows.dtype,
-            x_lies=lies[0],
-            weight_lies=lies[1],
-        )
-        varies = frozenset().union(*(symbols_of(i) for i in index))
-        found = self._keep(self.contraction.name, Step("sums", node.name, (), varies, self.axes.flat(index, node.type.sizes())))
-        for value in bias:
-            at = (index[1],) if window else self.broadcast(value, node.type, index)
-            found = self.map(node.name, Arg(0) + Arg(1), [found, self.value(value, at)])
-        return found
-
-    def _is_made(self, x: str) -> bool:
-        """Whether the kernel computes the value: it is no view of a tensor."""
-        return any(OPS[self.graph.node(n).op].kind is not Kind.VIEW for n in attention.leading_to(self.graph, x, self.inside))
-
-    def _before(self, x: str, window: Convolution) -> Program | None:
-        """The pointwise program that makes the images of a convolution; ``None`` where they are made otherwise."""
-        found = self.lower(self.graph, attention.leading_to(self.graph, x, self.inside), [x])
-        pointwise = all(isinstance(step, Map) for step in found.steps) and not found.contraction and found.plain and found.floats
-        return found if pointwise and found.cols == window.groups * window.channels_in * window.pixels_in else None
-
-    def _turned(self, name: str) -> tuple[str, bool]:
-        """An operand of a contraction, and whether the kernel reads it through a transpose of its last two dimensions."""
-        node = self.graph.node(name) if name in self.inside else None
-        if node is None or node.op != "permute":
-            return name, False
-        order = node["dims"]
-        swapped = order == (*range(len(order) - 2), len(order) - 1, len(order) - 2)
-        return (node.values[0], True) if swapped else (name, False)
 
     # The parts of lowerings
 

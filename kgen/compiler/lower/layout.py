@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import Iterable, Sequence
+from typing import Iterable, Iterator, Sequence
 
 import sympy
 
 from kgen.compiler.graph.graph import NotFusable
 from kgen.compiler.loops.access import Loop, Place
-from kgen.compiler.loops.indices import COLUMNS, at_zero, step_of, symbols_of, takes_as_one, times
+from kgen.compiler.loops.indices import COLUMNS, step_of, symbols_of, times
 from kgen.compiler.loops.program import ELEMENT, ROW, Load, Map, Program, Reduce, Scan, Scatter, Store, Window
 from kgen.compiler.lower.builder import ProgramBuilder, Step
+from kgen.compiler.lower.joined_axes import JoinedAxes
 from kgen.compiler.operators.op import Index
 from kgen.compiler.operators.reductions import COMBINES
 from kgen.compiler.operators.scatters import Scattered, looped
@@ -94,7 +95,7 @@ class Layout:
         inner = {at: inside for at, inside in self.needed.items() if inside.varies & self._inner}
         body = tuple(self._value(at, inside) for at, inside in inner.items() if inside.kind in ("load", "map"))
         outside = dict.fromkeys(a for inside in inner.values() if inside.kind == "map" for a in inside.args if a not in inner)
-        slides = tuple(replace(s, output=self._merged(s.output)) for s in step.slides)
+        slides = tuple(replace(s, output=self._axes.index(s.output)) for s in step.slides)
         return Window(name, step.text, step.args[0], slides, body, tuple(outside), level, step.fill)
 
     def _check_work(self, elements: int) -> None:
@@ -134,16 +135,16 @@ class Layout:
         return ELEMENT if not cols or not cols.union(self._inner).isdisjoint(varies) else ROW
 
     def _place(self, step: Step) -> Place:
-        mask = tuple(replace(w, index=self._merged(w.index)) for w in step.mask) if self._lost else step.mask
-        return Place(self._merged(step.offset), self.rows, self.cols, mask)
+        mask = tuple(replace(w, index=self._axes.index(w.index)) for w in step.mask) if self._axes.lost else step.mask
+        return Place(self._axes.index(step.offset), self.rows, self.cols, mask)
 
     def _store(self, output: Output) -> Store:
-        offset = self._merged(self.offsets[output])
+        offset = self._axes.index(self.offsets[output])
         varies = self.builder.steps[output.value].varies
         level = self._level(symbols_of(self.offsets[output]))
         if level == ROW and not self._depends(output.value):
             raise NotFusable(f"{output.tensor} is a row value that needs no reduction")
-        if not varies <= symbols_of(offset) | self._lost:
+        if not varies <= symbols_of(offset) | self._axes.lost:
             raise NotFusable(f"{output.tensor} varies over more axes than it is stored at")
         dtypes, node = (self.graph.type(output.tensor).dtype, self.needed[output.value].dtype), self.graph.node(output.tensor)
         into = node.values[0] if node.effect else ""
@@ -192,9 +193,18 @@ class Layout:
             rows, cols = self._pointwise([s for s in order if s in symbols])
         if any(not isinstance(self.extents[s], int) for s in (*cols[1:], *(rows if cols and not isinstance(self.extents[cols[0]], int) else ()))):
             raise NotFusable("a dimension that follows the batch is reduced inside of others")
-        self._lost: frozenset[sympy.Symbol] = frozenset()
-        self._known: dict[int, tuple[sympy.Expr, ...]] = {}  # all indices, by how many axes are joined
-        return self._joined(rows), self._joined(cols)
+        self._axes = JoinedAxes(self.extents, tuple(self._indices()))
+        return self._axes.loops(rows), self._axes.loops(cols)
+
+    def _indices(self) -> Iterator[tuple[int, sympy.Expr]]:
+        """All indices that the kernel computes, each as a multiple of an expression."""
+        for step in self.needed.values():
+            if step.kind != "sums":
+                yield 1, step.offset
+            yield from ((1, w.index) for w in step.mask)
+            yield from ((s.stride, s.output) for s in step.slides if not self.pool)
+        for offset in (*self.offsets.values(), *self.looped.values(), *self.taken_in.values()):
+            yield 1, offset
 
     def _of_contraction(self) -> list[sympy.Symbol]:
         """The axes of a contraction's sums in their own order, of those that are pooled the windows'; none without a contraction."""
@@ -277,12 +287,12 @@ class Layout:
 
     def _scatter(self, of: Scattered) -> Scatter:
         """The scatter with its place; each of its loops' elements is taken in once."""
-        loops, rows = symbols_of(self._merged(self.looped[of.node])), {loop.symbol for loop in self.rows}
+        loops, rows = symbols_of(self._axes.index(self.looped[of.node])), {loop.symbol for loop in self.rows}
         every = rows | {loop.symbol for loop in self.cols}
         if loops not in (every, rows):
             raise NotFusable(f"{of.node} takes in other elements than another scatter of the kernel")
         level = ELEMENT if loops == every else ROW
-        offset, sizes = self._merged(self.taken_in[of.node]), self.graph.type(of.node).sizes()
+        offset, sizes = self._axes.index(self.taken_in[of.node]), self.graph.type(of.node).sizes()
         elements, value = reduce(times, sizes, 1), self.needed[of.value]
         if not isinstance(elements, int) and all(isinstance(loop.extent, int) for loop in (*self.rows, *self.cols)):
             raise NotFusable(f"{of.node} follows the batch where its loops do not")
@@ -303,39 +313,3 @@ class Layout:
             strides = {s: abs(step_of(offset, s)) for s in symbols_of(offset).difference(order)}
             order += sorted(strides, key=lambda s: (-strides[s], s.name))
         return order
-
-    def _joined(self, symbols: list[sympy.Symbol]) -> tuple[Loop, ...]:
-        """The axes as loops; an outer axis and an inner one are one loop where every index takes them as one number."""
-        loops: list[Loop] = []
-        for symbol in symbols:
-            loop = Loop(symbol, self.extents[symbol])
-            if loops and self._are_one(loops[-1], loop):
-                joined = times(loops[-1].extent, loop.extent)
-                self._lost |= {loops[-1].symbol}
-                loop = Loop(symbol, joined)
-                loops.pop()
-            loops.append(loop)
-        return tuple(loops)
-
-    def _are_one(self, outer: Loop, inner: Loop) -> bool:
-        if not isinstance(inner.extent, int):
-            return False
-        return all(takes_as_one(index, outer.symbol, inner.symbol, inner.extent) for index in self._expressions())
-
-    def _expressions(self) -> tuple[sympy.Expr, ...]:
-        """All indices, each once, with the axes that are joined by now."""
-        if len(self._lost) not in self._known:
-            self._known[len(self._lost)] = tuple(dict.fromkeys(self._all_indices()))
-        return self._known[len(self._lost)]
-
-    def _all_indices(self) -> Iterable[sympy.Expr]:
-        for step in self.needed.values():
-            yield self._merged(step.offset) if step.kind != "sums" else sympy.Integer(0)
-            yield from (self._merged(w.index) for w in step.mask)
-            yield from (s.stride * self._merged(s.output) for s in step.slides if not self.pool)
-        for offset in (*self.offsets.values(), *self.looped.values(), *self.taken_in.values()):
-            yield self._merged(offset)
-
-    def _merged(self, expression: sympy.Expr) -> sympy.Expr:
-        """The index with joined axes as one: the outer ones are gone, as their strides follow from the inner one's."""
-        return at_zero(expression, self._lost) if self._lost else expression

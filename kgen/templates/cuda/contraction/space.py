@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from kgen.candidate import ParamValue, Params
+from kgen.candidate import Params, ParamValue
 from kgen.codegen.space import Axis, Space
 from kgen.codegen.template import Task
 from kgen.devices.hardware import Hardware

@@ -17,7 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kgen.codegen.arguments import arguments as pointers, rendering, signature, sources, written
-from kgen.codegen.c_printer import describe, load_statement, output_pointer, pointer, row_statements, statement, store_statement
+from kgen.codegen.c_printer import (
+    describe,
+    load_statement,
+    output_pointer,
+    pointer,
+    row_statements,
+    statement,
+    store_statement,
+)
 from kgen.codegen.combines import SPELLED
 from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Before, Filled, Rendering, Task, Template

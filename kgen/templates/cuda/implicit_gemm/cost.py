@@ -65,7 +65,7 @@ def _products(program: Program, tile: Tile, row: Together | None) -> float:
 
 def _microseconds(program: Program, row: Together | None) -> float:
     """Time of a multiprocessor for the products and the stores of one image, whose residues are those of a ``row`` together or apart."""
-    of, window = program.contraction, program.contraction.window
+    window = program.contraction.window
     alike = window.residues if row is None else itertools.product(*(line.residues(True) for line in window.lines[:-1]), [row.line])
     products = sum(math.prod(line.count * line.taps for line in residue) for residue in alike)
     step = window.lines[-1].stride if window.transposed and row is None else 1  # outputs from a store's element to its next
