@@ -6,7 +6,10 @@ called. Timing inside of the evaluator is by the device's own driver (``kgen/eva
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Sequence, Union
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Mapping, Protocol, Sequence, Union
 
 from kgen.devices.kinds import kind_of
 
@@ -52,6 +55,15 @@ class Runtime(Protocol):
     def alone(self, device: Device) -> tuple[str, dict[str, str]]:
         """A name of the device on this machine, and the environment in which a process sees it alone."""
 
+    def conditions(self, name: str) -> Mapping[str, str | float]:
+        """Clocks, temperature, load and throttling of the device that :meth:`alone` names so, without opening it."""
+
+    def generator_state(self, device: Device) -> torch.Tensor:
+        """The state of the device's random number generator, of those in :meth:`generators`."""
+
+    def driver(self) -> str:
+        """The version of the device's driver; empty without one."""
+
 
 class Cpu:
     """The machine's own cores, which compute while torch waits; their memory is the process's."""
@@ -95,6 +107,19 @@ class Cpu:
 
     def alone(self, device: Device) -> tuple[str, dict[str, str]]:
         return "cpu", {}
+
+    def conditions(self, name: str) -> Mapping[str, str | float]:
+        from kgen.devices.conditions import of_host
+
+        return of_host()
+
+    def generator_state(self, device: Device) -> torch.Tensor:
+        import torch
+
+        return torch.get_rng_state()
+
+    def driver(self) -> str:
+        return ""
 
 
 class Cuda:
@@ -157,6 +182,22 @@ class Cuda:
         uuid = str(torch.cuda.get_device_properties(device).uuid)
         alone = {"CUDA_VISIBLE_DEVICES": f"GPU-{uuid.removeprefix('GPU-')}"} if torch.cuda.device_count() > 1 else {}
         return f"cuda-{uuid}", alone
+
+    def conditions(self, name: str) -> Mapping[str, str | float]:
+        from kgen.devices.conditions import of_gpu
+
+        return of_gpu(name.removeprefix("cuda-"))
+
+    def generator_state(self, device: Device) -> torch.Tensor:
+        import torch
+
+        return torch.cuda.get_rng_state(device)
+
+    def driver(self) -> str:
+        with suppress(OSError):
+            if found := re.search(r"\s(\d+\.\d+(\.\d+)?)\s", Path("/proc/driver/nvidia/version").read_text()):
+                return found.group(1)
+        return ""
 
 
 #: By the names of their kinds.
