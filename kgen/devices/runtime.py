@@ -6,15 +6,19 @@ called. Timing inside of the evaluator is by the device's own driver (``kgen/eva
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Mapping, Protocol, Sequence, Union
 
-from kgen.devices.kinds import kind_of
+from kgen.devices.kinds import KINDS, Kind, kind_of
+from kgen.errors import DeviceError
 
 if TYPE_CHECKING:
     import torch
+
+    from kgen.devices.hardware import Hardware
 
     Device = Union[str, torch.device]
 
@@ -24,6 +28,18 @@ class Runtime(Protocol):
 
     def available(self) -> bool:
         """Whether torch sees such a device."""
+
+    def found(self, asked: str | None) -> str | None:
+        """The device that is ``asked`` for, or without one the device to use where the machine has one. Opens none.
+
+        Raises :class:`DeviceError` where the one that is asked for is missing.
+        """
+
+    def every(self) -> tuple[str, ...]:
+        """The devices of this kind on the machine."""
+
+    def hardware(self, device: str) -> Hardware:
+        """The limits of the device. It may open it: call it in a child process. Raises :class:`DeviceError` where it is missing."""
 
     def arch(self, device: Device) -> str:
         """The architecture that kernels for the device are built for."""
@@ -70,6 +86,17 @@ class Cpu:
 
     def available(self) -> bool:
         return True
+
+    def found(self, asked: str | None) -> str | None:
+        return asked or "cpu"
+
+    def every(self) -> tuple[str, ...]:
+        return ("cpu",)
+
+    def hardware(self, device: str) -> Hardware:
+        from kgen.devices.hardware import cpu
+
+        return cpu()
 
     def arch(self, device: Device) -> str:
         from kgen.devices.hardware import cpu
@@ -129,6 +156,30 @@ class Cuda:
         import torch
 
         return torch.cuda.is_available()
+
+    def found(self, asked: str | None) -> str | None:
+        if asked is None and not _has_driver():
+            return None  # importing torch would take seconds
+        # Without this variable, torch asks CUDA itself, which opens a context.
+        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+        if not self.available():
+            if asked is not None:
+                raise DeviceError(f"{asked}: torch sees no CUDA device here; use --device cpu")
+            return None
+        device = asked or "cuda"
+        if int(device.partition(":")[2] or 0) >= (count := len(self.every())):
+            raise DeviceError(f"{device}: CUDA devices are counted from 0, and there are only {count} here")
+        return device
+
+    def every(self) -> tuple[str, ...]:
+        import torch
+
+        return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+
+    def hardware(self, device: str) -> Hardware:
+        from kgen.devices.hardware import gpu
+
+        return gpu(device)
 
     def arch(self, device: Device) -> str:
         import torch
@@ -200,8 +251,18 @@ class Cuda:
         return ""
 
 
+def _has_driver() -> bool:
+    """Whether the system has a device of NVIDIA's driver, or WSL's."""
+    return any(Path("/dev").glob("nvidia*")) or Path("/dev/dxg").exists()
+
+
 #: By the names of their kinds.
 RUNTIMES: dict[str, Runtime] = {"cpu": Cpu(), "cuda": Cuda()}
+
+
+def add(kind: Kind, runtime: Runtime) -> None:
+    """Take a kind of device from outside: its record, and its entry here."""
+    KINDS[kind.name], RUNTIMES[kind.name] = kind, runtime
 
 
 def runtime(device: Device) -> Runtime:

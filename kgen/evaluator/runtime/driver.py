@@ -110,7 +110,7 @@ class Clock:
         self._stream = c_void_p()
 
     def timed(self, call: Callable[..., Any], given: Sequence[Any]) -> tuple[Any, dict[str, int | bool]]:
-        """What the call gives, and what :meth:`end` says of it."""
+        """Time one call. Returns its result, and the answer of :meth:`end`."""
         self.begin()
         found = call(*given)
         return found, self.end()
