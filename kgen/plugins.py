@@ -1,10 +1,11 @@
-"""Plug-ins: modules from outside of kgen that add operators, rewrites and schedules, as kgen's own files do.
+"""Plug-ins: modules from outside of kgen that add operators, rewrites, schedules and devices, as kgen's own files do.
 
     KGEN_PLUGINS=my_kernels kgen sweep problem.py
 
 A module is named in the variable ``KGEN_PLUGINS``, several with ``:`` between them, or is an entry point of the group
 ``kgen.plugins`` of an installed package. It is imported before the tables are first used, and adds its entries by
-:func:`kgen.compiler.operators.table.add`, :func:`kgen.compiler.rewrites.table.add` and :func:`kgen.codegen.registry.add`.
+:func:`kgen.compiler.operators.table.add`, :func:`kgen.compiler.rewrites.table.add` and :func:`kgen.codegen.registry.add`. A kind of
+device is added by :func:`kgen.devices.runtime.add` and :func:`kgen.codegen.target.add`.
 """
 
 from __future__ import annotations

@@ -341,6 +341,19 @@ def test_no_stage_branches_on_the_name_of_a_device() -> None:
     assert found == []
 
 
+#: Where a kind of device is at work; the rest of the evaluator and of tuning asks these.
+_AT_WORK = {f"evaluator/runtime/{name}.py" for name in ("device", "driver", "fenced_clock")}
+
+
+def test_only_a_device_at_work_calls_its_driver() -> None:
+    """A worker, its clock and its tasks ask :mod:`kgen.evaluator.runtime.device`, and not whether the device is CUDA."""
+    folders = ("evaluator", "tuning", "optimized", "store", "serve")
+    files = [f for folder in folders for f in sorted((ROOT / "kgen" / folder).rglob("*.py")) if str(f.relative_to(ROOT / "kgen")) not in _AT_WORK]
+    found = [f"{f.relative_to(ROOT)}:{n.lineno}" for f in files for n in ast.walk(_tree(f))
+             if isinstance(n, ast.Attribute) and n.attr in ("cuda", "_cuda", "is_cuda") and ast.unparse(n.value) != "torch.backends"]  # fmt: skip
+    assert found == []
+
+
 def test_every_kind_of_device_has_a_runtime_and_templates() -> None:
     assert RUNTIMES.keys() == KINDS.keys()
     assert all((ROOT / "kgen" / "templates" / name / "target.py").exists() for name in KINDS)

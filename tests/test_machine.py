@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kgen.devices import machine
+from kgen.devices import runtime
 from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_device, resolve_devices
 from kgen.errors import DeviceError
 
@@ -38,6 +38,8 @@ def test_device_is_the_one_asked_for_or_cuda_where_there_is_one(
     [
         ("gpu", 1, "is no device"),
         ("cuda:", 1, "is no device"),
+        ("cuda:x", 1, "is no device"),
+        ("cpu:0", 1, "is no device"),
         ("cuda", 0, "torch sees no CUDA device here"),
         ("cuda:2", 2, "there are only 2 here"),
     ],
@@ -95,7 +97,7 @@ def test_torch_is_not_asked_about_devices_that_are_named(monkeypatch: pytest.Mon
 def pretend(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(machine, "_has_driver", lambda: gpus > 0)
+    monkeypatch.setattr(runtime, "_has_driver", lambda: gpus > 0)
     monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 

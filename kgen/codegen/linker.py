@@ -14,8 +14,7 @@ from typing import Iterable, Iterator, Mapping
 from kgen.codegen.c_printer import tabled
 from kgen.codegen.combines import PLACE, SPELLED
 from kgen.codegen.symbols import linked, written
-from kgen.codegen.target import Helpers
-from kgen.codegen.template import FOLDER
+from kgen.codegen.target import Helpers, target
 from kgen.compiler.operators.reductions import COMBINES
 
 _DEFINITION = re.compile(r"^\S.*?\b(\w+)\([^()]*\) \{$", re.MULTILINE)
@@ -63,7 +62,7 @@ def _files(device_type: str, kind: str) -> Iterator[tuple[str, str]]:
     """The helpers of a folder by their names; a template stands for one of each kind of reduction."""
     import jinja2
 
-    folder = FOLDER / device_type / kind
+    folder = target(device_type).folder / kind
     yield from ((path.stem, path.read_text()) for path in sorted(folder.glob("*")) if path.suffix in (".h", ".cuh"))
     for path in sorted(folder.glob("*_kind_*.j2")):
         template = jinja2.Template(

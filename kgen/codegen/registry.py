@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import pkgutil
 from functools import lru_cache
 from typing import Mapping
@@ -21,9 +21,10 @@ _ADDED: list[Template] = []  # by plug-ins
 def templates(device_type: str) -> Mapping[str, Template]:
     """The templates for one kind of device by their names, found by looking through the folders of its package."""
     plugins.load()
-    package = importlib.import_module(f"kgen.templates.{device_type}")
-    folders = sorted(module.name for module in pkgutil.iter_modules(package.__path__) if module.ispkg)
-    found = (importlib.import_module(f"{package.__name__}.{folder}.template").TEMPLATE for folder in folders)
+    package = f"kgen.templates.{device_type}"
+    own = importlib.util.find_spec(package)  # a kind from outside has none
+    folders = sorted(module.name for module in pkgutil.iter_modules(own.submodule_search_locations) if module.ispkg) if own else ()
+    found = (importlib.import_module(f"{package}.{folder}.template").TEMPLATE for folder in folders)
     added = (template for template in _ADDED if template.device_type == device_type)
     return {template.name: template for template in (*added, *found)}
 

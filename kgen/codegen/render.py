@@ -26,7 +26,7 @@ from kgen.compiler.fusion.steps import FusionPlan, Kernel
 from kgen.compiler.graph.dtypes import DTYPES
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
-from kgen.devices.kinds import KINDS
+from kgen.devices.kinds import KINDS, torch_device
 from kgen.errors import RenderError
 from kgen.plan import Plan
 from kgen.problems.problem import Problem
@@ -213,7 +213,7 @@ class _File:
             "flags_constant": self.target.flags_constant,
             "flags": _list(flags),
             "extension": f"kgen_{stem}_{digest}",
-            "device_type": self.device_type,
+            "device_type": torch_device(self.device_type),
             "functions": self._functions(),
             "alignment": self.target.alignment,
             "runs": runs,
@@ -249,7 +249,7 @@ class _File:
 
     def _launches(self, runs: Sequence[Run], of_entry: Entry | None) -> Iterator[tuple[str, tuple[str, ...]]]:
         """The functions of C that launch the kernels, and the one that does all of forward, each with its symbols."""
-        yield _in_c("launches.j2", {"runs": runs, "device_type": self.device_type})
+        yield _in_c("launches.j2", {"runs": runs, "device_type": torch_device(self.device_type)})
         if of_entry:
             yield _in_c("entry.j2", {"alignment": self.target.alignment, **of_entry.context})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Callable, Mapping, Sequence
 
 from kgen.codegen.template import FOLDER
@@ -38,7 +39,8 @@ class Target:
     ``primitives`` spells the functions in capitals of an expression. ``half_primitives`` has other spellings where the result is of a half
     type, and cheaper functions serve; empty where there are none. ``qualifier`` stands before a helper function. A file has its
     kernels and their compiler's flags in constants of these names. Vector loads need pointers of ``alignment`` bytes.
-    ``shared_axis`` is the parameter that all kernels of a file have in common; empty where there is none. Functions:
+    ``shared_axis`` is the parameter that all kernels of a file have in common; empty where there is none. ``folder`` has the files of
+    helpers and types: that of the kind's templates, where another is not given. Functions:
 
     ``headers(helpers)``                     what comes before the kernels: includes and the helpers that they call
     ``flags(hardware, own, specific)``       the compiler's flags for kernels that ask for some of their own; with ``specific``,
@@ -55,16 +57,27 @@ class Target:
     flags: Callable[[Hardware, Sequence[str], bool], list[str]]
     shared_axis: str = ""
     half_primitives: Mapping[str, str] = field(default_factory=dict)
+    folder: Path = Path()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", FOLDER / self.device_type if self.folder == Path() else self.folder)
 
 
 def types(helpers: Helpers, device_type: str) -> str:
     """The definitions of the types of elements that kernels and helpers name."""
-    files = sorted((FOLDER / device_type / "types").iterdir())
+    files = sorted((target(device_type).folder / "types").iterdir())
     return "\n".join(path.read_text() for path in files if path.stem in helpers.symbols)
+
+
+_ADDED: dict[str, Target] = {}  # by plug-ins
+
+
+def add(target: Target) -> None:
+    """Take the target of a kind of device from outside."""
+    _ADDED[target.device_type] = target
 
 
 @lru_cache(maxsize=None)
 def target(device_type: str) -> Target:
     """The target for one kind of device; its package has it in ``target.py``."""
-    found: Target = importlib.import_module(f"kgen.templates.{device_type}.target").TARGET
-    return found
+    return _ADDED.get(device_type) or importlib.import_module(f"kgen.templates.{device_type}.target").TARGET

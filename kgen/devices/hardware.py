@@ -161,7 +161,7 @@ def expected_ceilings(hardware: Hardware) -> Ceilings:
     A GPU's are those of the nearest older architecture in the table. A CPU's follow from its cores and vectors. It has
     no tensor cores, so TF32 and float16 are as fast as float32.
     """
-    if hardware.device_type == "cpu":
+    if not hardware.capability:
         lanes = max(hardware.vector_bits, default=128) / 32
         float32 = hardware.threads * lanes * _CPU_TERAFLOPS_PER_LANE
         assumed = Ceilings(hardware.threads * _CPU_GBYTES_PER_CORE, float32, float32, float32)
@@ -210,16 +210,11 @@ def cpu() -> Hardware:
     )
 
 
-def probe(device: str) -> Hardware:
-    """Read the limits of ``device`` (``cpu``, ``cuda`` or ``cuda:N``); on a GPU, time a copy and matmuls.
+def gpu(device: str) -> Hardware:
+    """Read the limits of a GPU of NVIDIA's (``cuda`` or ``cuda:N``), and time a copy and matmuls.
 
-    For a GPU this imports torch and opens a context: call it in a child process. Raises :class:`DeviceError` where
-    the device does not exist.
+    This imports torch and opens a context: call it in a child process. Raises :class:`DeviceError` where the device does not exist.
     """
-    if device == "cpu":
-        return cpu()
-    if not re.fullmatch(r"cuda(:\d+)?", device):
-        raise DeviceError(f"{device!r} is no device: say cpu, cuda or cuda:N")
     import torch
 
     if not torch.cuda.is_available():

@@ -1,12 +1,14 @@
 """Kinds of device: what every stage must know of one, as a record; another kind is another entry.
 
-A program asks a device through :mod:`kgen.devices.runtime`. A kind's kernels are rendered in ``kgen/templates/KIND``, and timed
-by the evaluator's driver.
+A program asks a device through :mod:`kgen.devices.runtime`, and a process of the evaluator through the class that the record names.
+A kind's kernels are rendered in ``kgen/templates/KIND``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from kgen import plugins
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,9 @@ class Kind:
     reduced batch has ``reduced_rows``. ``rounded_at_once`` elements are rounded in one go: a processor's cache holds them. No
     honest call moves its data faster than ``copy_margin`` times a copy's rate (small writes end in the cache). A service
     judges in ``lanes`` threads, with ``evaluators`` that stay open: each keeps memory of its device.
+
+    ``worker`` is the class of :mod:`kgen.evaluator.runtime.device` at work, ``module:name``. ``torch`` is the type of the torch device
+    whose tensors kernels take, where it has another name than the kind.
     """
 
     name: str
@@ -44,6 +49,8 @@ class Kind:
     copy_margin: float
     lanes: int
     evaluators: int
+    worker: str = "kgen.evaluator.runtime.device:Host"
+    torch: str = ""
 
 
 #: By their names. A launch is a small operator of torch on an H200, and a loop of OpenMP. Candidates that share a GPU take
@@ -54,7 +61,7 @@ KINDS = {
         Kind("cuda", first="cuda:0", accelerator=True, launch_ms=0.0125, budget=96, builds_ahead=1, final_seconds=5.0,
              timing_seconds=20.0, build_cores=1.0, compilers=("nvcc",),
              facts=("gpu", "driver", "nvcc", "compiler", "torch", "python", "cores"), screen_calls=4, block_seconds=0.015,
-             reduced_rows=256, rounded_at_once=1 << 25, copy_margin=4.0, lanes=6, evaluators=1),
+             reduced_rows=256, rounded_at_once=1 << 25, copy_margin=4.0, lanes=6, evaluators=1, worker="kgen.evaluator.runtime.device:Cuda"),
         Kind("cpu", first="cpu", accelerator=False, launch_ms=0.01, budget=40, builds_ahead=3, final_seconds=12.0,
              timing_seconds=12.0, build_cores=0.0, compilers=(),
              facts=("cpu", "instructions", "compiler", "torch", "python", "cores"), screen_calls=10, block_seconds=0.03,
@@ -68,4 +75,12 @@ HOST = KINDS["cpu"]
 
 def kind_of(device: object) -> Kind:
     """The kind of a device such as ``cuda:1``, or of torch's object for it. Raises ``KeyError`` for a kind without an entry."""
-    return KINDS[str(device).partition(":")[0]]
+    name = str(device).partition(":")[0]
+    if name not in KINDS:
+        plugins.load()  # it may come from outside
+    return KINDS[name]
+
+
+def torch_device(device: str) -> str:
+    """The device as torch has it: ``cuda:1``; or the torch device with which a kind from outside computes."""
+    return kind_of(device).torch or device

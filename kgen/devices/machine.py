@@ -8,6 +8,8 @@ import re
 import sys
 from pathlib import Path
 
+from kgen.devices.kinds import HOST, KINDS, kind_of
+from kgen.devices.runtime import RUNTIMES, runtime
 from kgen.errors import DeviceError
 
 
@@ -16,43 +18,24 @@ def resolve_device(asked: str | None = None) -> str:
 
     Opens no context. Raises :class:`DeviceError` where ``asked`` is no device, or names a missing one.
     """
-    if asked is not None and _named(asked) == "cpu":
-        return asked
-    if asked is None and not _has_driver():
-        return "cpu"  # importing torch would take seconds
-    # Without this variable, torch asks CUDA itself, which opens a context.
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    import torch
-
-    if not torch.cuda.is_available():
-        if asked is not None:
-            raise DeviceError(f"{asked}: torch sees no CUDA device here; use --device cpu")
-        return "cpu"
-    device = asked or "cuda"
-    index, count = int(device.partition(":")[2] or 0), torch.cuda.device_count()
-    if index >= count:
-        raise DeviceError(f"{device}: CUDA devices are counted from 0, and there are only {count} here")
-    return device
-
-
-def _has_driver() -> bool:
-    """Whether the system has a device of NVIDIA's driver, or WSL's."""
-    return any(Path("/dev").glob("nvidia*")) or Path("/dev/dxg").exists()
+    asking = RUNTIMES.values() if asked is None else [runtime(_named(asked))]
+    found = next(device for one in sorted(asking, key=lambda one: one is RUNTIMES[HOST.name]) if (device := one.found(asked)))
+    return found
 
 
 def gpu_arch() -> str | None:
     """The compute capability of this machine's first GPU, such as ``sm_90``; ``None`` without a GPU."""
-    if resolve_device() == "cpu":
-        return None
-    import torch
-
-    major, minor = torch.cuda.get_device_capability()
-    return f"sm_{major}{minor}"
+    device = resolve_device()
+    return runtime(device).arch(device) if kind_of(device).accelerator else None
 
 
 def _named(asked: str) -> str:
     """``asked`` itself. Raises :class:`DeviceError` where it cannot be the name of a device."""
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", asked):
+    try:
+        kind = kind_of(asked)
+    except KeyError:
+        kind = None
+    if kind is None or asked != kind.name and not (kind.accelerator and re.fullmatch(rf"{kind.name}:\d+", asked)):
         raise DeviceError(f"{asked!r} is no device: say cpu, cuda or cuda:N")
     return asked
 
@@ -65,20 +48,17 @@ def resolve_devices(asked: str | None = None) -> tuple[str, ...]:
     is ``cuda:all`` without a GPU.
     """
     names = [name.strip() for name in (asked or "").split(",")]
-    if names == ["cuda:all"]:
-        resolve_device("cuda")
-        import torch
-
-        return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+    if len(names) == 1 and names[0].endswith(":all"):
+        return runtime(resolve_device(names[0].removesuffix(":all"))).every()
     if asked is None:
         return (resolve_device(),)
     if len(names) == 1:
         return (_named(asked),)
-    devices = tuple("cuda:0" if name == "cuda" else name for name in names)
+    devices = tuple(KINDS[name].first if name in KINDS else name for name in names)
     for name in devices:
-        if not name.startswith("cuda") or devices.count(name) > 1:
+        if not name or not kind_of(_named(name)).accelerator or devices.count(name) > 1:
             raise DeviceError(f"{asked!r}: several devices are CUDA devices, each named once, such as cuda:0,cuda:1")
-    return tuple(map(_named, devices))
+    return devices
 
 
 def cxx() -> str:

@@ -7,7 +7,6 @@
 
 import os
 import random
-import re
 import secrets
 import threading
 import time
@@ -24,6 +23,7 @@ from kgen.candidate import GRAPH, LAUNCHING, SHORT, Candidate, Trust
 from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import HOST, KINDS, kind_of
 from kgen.devices.machine import cxx
+from kgen.devices.runtime import runtime
 from kgen.errors import DeviceError, DiskError, EvaluatorError, ProblemError
 from kgen.evaluator.candidates.build import Builder, compiler_version, copy_library, read_extension
 from kgen.evaluator.candidates.checks import Checks
@@ -91,7 +91,8 @@ class Evaluator:
         step: Callable[[str], None] | None = None, trust: Trust = Trust.FOREIGN, profile: bool = False,
         compiles_later: bool = False, times: bool = True, foreign_problem: bool = False, hidden: Sequence[Path] = (), nice: int = 0,
     ) -> None:
-        if accuracy is Accuracy.TF32 and not kind_of(device).accelerator:
+        self.kind = kind_of(device)
+        if accuracy is Accuracy.TF32 and not self.kind.accelerator:
             raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
         self.problem = problem
         self.device = KINDS[device].first if device in KINDS else device
@@ -109,15 +110,14 @@ class Evaluator:
         self._step = step or (lambda text: None)
         self._foreign_problem = foreign_problem
         self._hidden = [str(folder.resolve()) for folder in hidden]
-        self._cuda = kind_of(device).accelerator
-        self._compiles_later = compiles_later and not self._cuda
+        self._compiles_later = compiles_later and not self.kind.accelerator
         self._may_compile = threading.Event()
         if not self._compiles_later:
             self._may_compile.set()
         self._failed = 0  # candidates
         self._in_finals = False
         self._one_final = threading.Lock()
-        self._shared = self._cuda  # whether tensors cross processes in device memory
+        self._shared = self.kind.accelerator  # whether tensors cross processes in device memory
         self._cold = cache == "cold"
         self._threads = len(os.sched_getaffinity(0))
         self._secret = secrets.randbits(40)
@@ -136,9 +136,9 @@ class Evaluator:
         if not times:  # idle threads of OpenMP otherwise spin, half of all processor time where two processes compute
             environment["OMP_WAIT_POLICY"] = os.environ.get("OMP_WAIT_POLICY", "passive")
         modules, compiles = self._checks.modules, not set(baselines) <= {"eager"}
-        later, idle = ([_FRONT_END], [COMPILER]) if compiles and not self._cuda else ([], [])
+        later, idle = ([_FRONT_END], [COMPILER]) if compiles and not self.kind.accelerator else ([], [])
         self.server = self._compilers = Server(self.home, environment, later=[*modules, *later], idle=idle, nice=nice)
-        if compiles and self._cuda:  # loading it takes longest, and a core is free where a GPU works
+        if compiles and self.kind.accelerator:  # loading it takes longest, and a core is free where a GPU works
             self._compilers = Server(self.home, environment, first=[COMPILER], nice=nice)
         self._oracle: OracleClient | None = None
         self.layouts: Mapping[str, Sequence[tuple[Sequence[int], Sequence[int]]]] = {}  # by mode, of PyTorch's output tensors
@@ -204,8 +204,8 @@ class Evaluator:
 
     def builder(self) -> Builder:
         """A builder for this evaluator's device; on the CPU it never builds during a timing."""
-        lock = None if self._cuda else DeviceLock(self._lock.key, stop=self._closing)
-        return Builder(self.home, kind_of(self.device).name, self.environment.arch, self.server, limits=self.limits, lock=lock,
+        lock = None if self.kind.accelerator else DeviceLock(self._lock.key, stop=self._closing)
+        return Builder(self.home, self.kind.name, self.environment.arch, self.server, limits=self.limits, lock=lock,
                        stop=self._closing, hidden=self._hidden)
 
     def _alive(self) -> int:
@@ -233,10 +233,10 @@ class Evaluator:
             limits = about["hardware"]
             self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
             self.environment = Environment(
-                self.hardware.device_type, self.hardware.name, self.hardware.arch, _driver() if self._cuda else "",
-                compiler_version("nvcc") if self._cuda else "", compiler_version(cxx()),
+                self.hardware.device_type, self.hardware.name, self.hardware.arch, runtime(self.device).driver(),
+                "".join(map(compiler_version, self.kind.compilers)), compiler_version(cxx()),
                 about["torch"], about["python"], self._threads, about["host"])
-        if self._cuda:  # others may hold the device's memory; they may be timing, so nothing else is held meanwhile
+        if self.kind.accelerator:  # others may hold the device's memory; they may be timing, so nothing else is held meanwhile
             memory = MemoryShare(self._lock.key, self.hardware.global_bytes, self._closing, self._notice)
             release(memory.close)
             memory.ask(_all_bytes(max(about["least_bytes"], self._opened.get("peak_bytes", 0))))
@@ -246,7 +246,7 @@ class Evaluator:
             release(os.close, fd)
         self._opened = about | opened
         self._large = opened["bytes"] > _LARGE_BYTES
-        if self._cuda and not memory.grows(_all_bytes(opened["peak_bytes"])):
+        if self.kind.accelerator and not memory.grows(_all_bytes(opened["peak_bytes"])):
             raise EvaluatorError("others hold the memory that it needs")  # it starts again, and waits for all of it first
         self.problem = replace(self.problem, mode=self._opened["mode"])
         if self.accuracy is Accuracy.TF32 and opened["accuracy"] == Accuracy.FP32:
@@ -254,9 +254,9 @@ class Evaluator:
         self.accuracy = Accuracy(self._opened["accuracy"])
         self.products = tuple(read_product(one) for one in opened["products"])
         self.layouts = self._opened["layouts"]
-        if self.accuracy is Accuracy.PYTORCH and not self._cuda and not self._opened["half"]:
+        if self.accuracy is Accuracy.PYTORCH and not self.kind.accelerator and not self._opened["half"]:
             self.accuracy = Accuracy.FP32  # PyTorch's flags change nothing there
-        self.at_once = self._fit() if self._cuda else 1
+        self.at_once = self._fit() if self.kind.accelerator else 1
         self._slots = threading.BoundedSemaphore(self.at_once + self._checks.ahead)
         self._runners = {}
         if self._checks.ahead:
@@ -337,7 +337,7 @@ class Evaluator:
 
     def _options(self, *, worker: bool) -> dict[str, Any]:
         """Options of all processes. A ``worker``, of a candidate or a baseline, sees its device as the first."""
-        return {"device": "cuda:0" if worker and self._alone else self.device, "accuracy": str(self.accuracy),
+        return {"device": self.kind.first if worker and self._alone else self.device, "accuracy": str(self.accuracy),
                 "threads": self._threads, "shared": self._shared, "strict": self._checks.strict,
                 "subject": self._checks.subject, "flags": self._opened.get("flags", ())}
 
@@ -488,8 +488,8 @@ class Evaluator:
     def _timing(self) -> Iterator[Callable[[], Conditions]]:
         """Hold the device alone. Yields a function that gives the worse of the conditions at the start and now."""
         with self._lock.timing():
-            before = conditions(self._lock.key, self._cold)
-            yield lambda: worse(before, conditions(self._lock.key, self._cold))
+            before = conditions(self.device, self._lock.key, self._cold)
+            yield lambda: worse(before, conditions(self.device, self._lock.key, self._cold))
 
     def _lose_baseline(self, runner: Runner, failure: Failure) -> None:
         self._notice(f"baseline {runner.name} is left out: {failure.reason}")
@@ -574,7 +574,7 @@ class Evaluator:
 
     def _compile_seconds(self, name: str) -> float:
         """How long a baseline may take to get ready. Raises :class:`Failure` where no time is left to compile it."""
-        seconds = min(self.limits.compile_seconds, inf if self._cuda else _CPU_COMPILE_SECONDS)
+        seconds = min(self.limits.compile_seconds, inf if self.kind.accelerator else _CPU_COMPILE_SECONDS)
         if name == "eager":  # is not compiled, and always compared with
             return seconds
         left = self.limits.compile_until - time.monotonic()
@@ -608,7 +608,7 @@ class Evaluator:
         log = self.home / "logs" / "candidates" / f"worker-{name}.log"
         limits, levels = self.limits, self._checks.levels
         processes = limits.processes + 4 * self._threads
-        share = min(1.0, self._candidate_bytes() / self.hardware.global_bytes) if self._cuda else 1.0
+        share = min(1.0, self._candidate_bytes() / self.hardware.global_bytes) if self.kind.accelerator else 1.0
         options = self._options(worker=True) | self._checks.options(scratch) | {
             "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
             "device_share": share, "processes": processes, "hidden": self._hidden, "shown": [str(scratch)]}
@@ -669,10 +669,10 @@ class Evaluator:
         except (KeyError, TypeError, ValueError) as error:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
         runner = self._checks.make_runner(
-            name, worker, kind_of(self.device), self.problem.modes, max(0, first - steady) / 1e6, steady / 1e6,
-            sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold, frees=self._large,
+            name, worker, self.kind, self.problem.modes, max(0, first - steady) / 1e6, steady / 1e6,
+            sleep_ns=sleep_ns(launch) if self.kind.accelerator else 0, cold=self._cold, frees=self._large,
             floor_ms=least_ms(self._opened["bytes"], self._opened["copy_rate"], self.hardware.device_type),
-            launch_ms=launch / 1e6 if self._cuda else 0.0, call_mb=allocated / 1e6)
+            launch_ms=launch / 1e6 if self.kind.accelerator else 0.0, call_mb=allocated / 1e6)
         runner.rest()
         return runner
 
@@ -856,7 +856,7 @@ class _Evaluating:
         self._enter(Phase.VALIDATE, evaluator.limits.validate_seconds)
         names = [tuple(pair) for pair in evaluator._opened["cases"]]
         # On a CPU, the oracle and the worker would compete for the cores.
-        room = self._worker.output_bytes // 2 if evaluator._cuda else 0
+        room = self._worker.output_bytes // 2 if evaluator.kind.accelerator else 0
         holds_strides = self._checks.holds_strides
         Validation(self._worker, evaluator._running(), self._weights, self._errors, self._labels, room, holds_strides).run(names)
         audit(self._worker, self._checks.settled)
@@ -916,11 +916,3 @@ class _Evaluating:
 def _all_bytes(peak: int) -> int:
     """Bytes of a device that all processes of a sweep hold at most, for eager's own peak."""
     return 4 * peak + (4 << 30)
-
-
-def _driver() -> str:
-    """The version of the loaded NVIDIA driver."""
-    with suppress(OSError):
-        if found := re.search(r"\s(\d+\.\d+(\.\d+)?)\s", Path("/proc/driver/nvidia/version").read_text()):
-            return found.group(1)
-    return ""

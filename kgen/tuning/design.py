@@ -29,7 +29,7 @@ from kgen.compiler.fusion.fusion import plans
 from kgen.compiler.fusion.steps import FusionPlan
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
-from kgen.devices.kinds import HOST, KINDS
+from kgen.devices.kinds import HOST, KINDS, torch_device
 from kgen.errors import InputError, RenderError
 from kgen.plan import Plan
 from kgen.problems.problem import LoadedProblem, Problem
@@ -329,7 +329,7 @@ def captured(loaded: LoadedProblem, device_type: str = HOST.name) -> Capture:
     logging.disable()
     try:
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            return capture(loaded, device_type)
+            return capture(loaded, torch_device(device_type))
     finally:
         logging.disable(logged)
 

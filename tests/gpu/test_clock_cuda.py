@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kgen.evaluator.correctness.distributions import mixtures
-from kgen.evaluator.strict.fenced_clock import FencedClock
+from kgen.evaluator.runtime.fenced_clock import FencedClock
 
 pytestmark = pytest.mark.gpu
 MILLISECOND = 2_000_000  #: cycles, at most

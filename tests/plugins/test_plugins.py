@@ -10,17 +10,18 @@ from running import ROOT, Home, wait
 HERE = Path(__file__).parent
 
 
-def test_an_operator_a_rewrite_and_a_schedule_from_outside_are_swept(tmp_path: Path) -> None:
+def test_an_operator_a_rewrite_a_schedule_and_a_device_from_outside_are_swept(tmp_path: Path) -> None:
     problem = tmp_path / "turned.py"
     problem.write_text(source("return -torch.deg2rad(-(-x)) * 2", "torch.randn(64, 300)"))
     path = f"{HERE}:{ROOT}"
     home = Home(tmp_path)
-    options = ("--device", "cpu", "--baselines", "eager", "--budget", "2", "-q")
-    swept = wait(home.start_brief("sweep", str(problem), *options, KGEN_PLUGINS="toy_plugin", PYTHONPATH=path))
+    options = ("--device", "toy", "--baselines", "eager", "--budget", "2", "-q")
+    swept = wait(home.start_brief("sweep", str(problem), *options, KGEN_PLUGINS="toy_plugin:toy_device", PYTHONPATH=path))
     assert swept.code in (0, 1), swept.err
     plans = dict(home.ask("select plan, count(*) from candidate join evaluation on candidate_id = candidate.id where status = 'ok' group by plan"))
     named = [plan for plan in plans if plan.startswith("toy_loop[degrees, ") and "drop_negations" in plan]
     assert named, plans
+    assert home.ask("select distinct device_type from candidate union select device_type from environment") == [("toy",)]
     # A kgen without the plug-in shows what was measured.
     history = home.typed("history")
     assert (history.code, "toy_loop" in home.typed("show", named_id(home, named[0])).out) == (0, True), history.err

@@ -54,19 +54,18 @@ def render(schedule: ToyLoop) -> Rendering:
     (only,) = passes_of(program, keep=True).passes
     args = arguments(schedule)
     body = [load_statement(load, sources(args)) for load in only.loads]
-    body += [*(statement(step, "cpu") for step in only.maps), *(store_statement(store, written(store, args)) for store in only.stores)]
+    body += [*(statement(step, schedule.task.hardware.device_type) for step in only.maps), *(store_statement(store, written(store, args)) for store in only.stores)]
     return rendering(schedule, args, {"cols": program.cols, "unroll": schedule.unroll, "body": body})
 
 
-registry.add(
-    Template(
-        name="toy_loop",
-        device_type="cpu",
-        file="toy_loop.cpp.j2",
-        takes=takes,
-        schedule=ToyLoop,
-        space=space,
-        render=render,
-        folder=Path(__file__).parent,
-    )
+TEMPLATE = Template(
+    name="toy_loop",
+    device_type="cpu",
+    file="toy_loop.cpp.j2",
+    takes=takes,
+    schedule=ToyLoop,
+    space=space,
+    render=render,
+    folder=Path(__file__).parent,
 )
+registry.add(TEMPLATE)

@@ -23,13 +23,14 @@ from typing import Any, Callable, Collection, Iterator, Mapping
 import torch
 
 from kgen.candidate import ENTRY, LAUNCH
-from kgen.devices.kinds import HOST, kind_of
+from kgen.devices.kinds import HOST
 from kgen.evaluator.candidates.build import Extension
 from kgen.evaluator.correctness.distributions import change_weights, mixed, mixtures, seed_of
 from kgen.evaluator.correctness.reference import Run, construct, set_flags
 from kgen.evaluator.runtime import driver, sandbox
 from kgen.evaluator.runtime.arena import Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors
 from kgen.evaluator.runtime.channel import Channel
+from kgen.evaluator.runtime.device import device_of
 from kgen.evaluator.runtime.fences import Fences
 from kgen.evaluator.runtime.members import BUFFERS, PARAMETERS, saved, unsaved
 from kgen.problems.problem import Problem, load
@@ -38,24 +39,17 @@ from kgen.protocol import COMPILER, GRAPH_BASELINE
 FILE_BYTES = 256 << 20  #: the largest file that a candidate may write, its log included
 _MESSAGE_CHARACTERS = 400
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a RuntimeError's message
-_POISON_BLOCKS = 3  # of the output's size
 _FENCED_BYTES = 1 << 27  # bytes of outputs; behind what calls with more allocate, there is no fence
-_LARGE_BYTES = 1 << 30  # bytes of an output; of a larger one, one block is poisoned
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
-PERTURB, PERTURB_BYTE = -6, 0x80  # of mallopt: fill what is allocated with the byte's complement; 0 turns that off
 _CANDIDATE = "kgen_candidate"  # the module of a candidate's file
 _COMPILE_MODES = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs", GRAPH_BASELINE: "reduce-overhead"}
 _LONG_NS = 200_000_000  # of a call; the time of a longer one is known from fewer of them
-_GHZ = 2.0  # upper bound of the clock that torch.cuda._sleep counts, for turning nanoseconds into cycles
 
 _now = time.perf_counter_ns
 _full = torch.full
 _no_grad = torch.no_grad
 _seed = torch.Generator.manual_seed
 _copy, _fill, _multiply = torch.Tensor.copy_, torch.Tensor.fill_, torch.Tensor.mul_
-_empty_cache = torch.cuda.empty_cache
-_allocated, _most_allocated, _forget_most = torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, torch.cuda.reset_peak_memory_stats
-_sleep = getattr(torch._C, "_cuda_sleep", None)  # a build for the CPU has none
 
 Guard = tuple[torch.Tensor, torch.Tensor]  #: a tensor's memory with fences around it, and the fences as they must stay
 
@@ -70,10 +64,9 @@ class Subject:
     sees_launches = True  #: whether a file's function for launches is kgen's own
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self.device = options["device"]
-        self.cuda = kind_of(self.device).accelerator
+        self.runtime = device_of(options["device"])
+        self.device = self.runtime.name
         self.accuracy, self.flags = options["accuracy"], options["flags"]
-        self.clock: driver.Clock | None = None  # of a GPU
         self.place = self.device if options["shared"] else HOST.name  # where the oracle's arenas lie
         self.model: torch.nn.Module  # these two from loading on
         self.call_model: Callable[..., Any]
@@ -99,7 +92,7 @@ class Subject:
         self.key = 0  # the source of the latest timed call's contents
         self.guards: list[Guard] = []  # of the buffers
         self.flush_buffer: torch.Tensor | None = None
-        self.fences = Fences(kind_of(self.device).name)  # behind what forward allocates in validation
+        self.fences = Fences(self.device.partition(":")[0], self.runtime.capturing)  # behind what forward allocates in validation
         self.output: Arena  # the oracle's memory, from loading on
         self.generators: list[torch.Generator] = []
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory in the problem's own output too
@@ -108,15 +101,14 @@ class Subject:
         self.handlers: dict[str, Callable[..., dict[str, Any]]] = {name: getattr(self, name) for name in requests}
 
     def start(self) -> None:
-        """Start the device's clock."""
-        if self.cuda:
-            self.clock = driver.Clock(torch.cuda.current_device())
+        """Start the device, and its clock."""
+        self.runtime.start(fenced=False)
 
     def confine(self, options: Mapping[str, Any]) -> list[str]:
         """Limit this process before it runs a candidate. Returns the limits that the system does not allow."""
         return sandbox.apply({
             "being the first to end when memory runs out": sandbox.end_first,
-            "resource limits": lambda: sandbox.limit(None if self.cuda else options["host_bytes"], FILE_BYTES),
+            "resource limits": lambda: sandbox.limit(self.runtime.address_space(options["host_bytes"]), FILE_BYTES),
         })
 
     def begin(self, channel: Channel, options: Mapping[str, Any]) -> None:
@@ -140,8 +132,7 @@ class Subject:
         self.modes, self.views, self.ties = request["modes"], request["views"], request["ties"]
         if request["flush_bytes"]:  # before the candidate is loaded: it may replace the allocator
             self.flush_buffer = _full((request["flush_bytes"] // 4,), 1.0, device=self.device)
-        # A GPU's generators exist once CUDA has started.
-        self.generators = [torch.default_generator, *(torch.cuda.default_generators if self.cuda else ())]
+        self.generators = self.runtime.generators()  # those of a GPU exist once it has started
         if "baseline" in request:
             make = load(Problem(**request["problem"])).model
             set_flags(self.accuracy, self.flags)  # the problem's file may have set others
@@ -272,7 +263,7 @@ class Subject:
     def _forward(self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True) -> Run:
         self.mode = request["mode"]
         self.model.train(self.mode == "train")
-        self._poison(request["sizes"])
+        self.runtime.poison(request["sizes"])
         if seeded:
             self._seed(request["rng"])
         fenced = 4 * sum(map(math.prod, request["sizes"])) <= _FENCED_BYTES  # larger ones need the memory
@@ -315,14 +306,6 @@ class Subject:
         found = self._state_tensors()
         return {name: value.detach().clone() for name, value in found.items() if name in self.weights}
 
-    def _poison(self, sizes: list[list[int]]) -> None:
-        """Fill free blocks of the output's size with NaN: an unwritten element shows. A CPU's C library fills all."""
-        if self.cuda:
-            count = _POISON_BLOCKS if 4 * sum(map(math.prod, sizes)) < _LARGE_BYTES else 1
-            blocks = [_full(size, float("nan"), device=self.device) for size in sizes for _ in range(count)]
-            self._wait()
-            del blocks
-
     def _mutated(self, inputs: list[Any], pristine: list[Any]) -> str:
         same = list(map(_bitwise, inputs, pristine))
         return "" if all(same) else f"input {same.index(False)}"
@@ -358,26 +341,18 @@ class Subject:
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Prepare for timed calls: map the pool of inputs, and measure how long calls and launches take."""
         self.second, self.frees = None, request["frees"]
-        if not self.cuda:
-            sandbox.tune_allocations(PERTURB, 0)
+        self.runtime.fill_allocations(False)
         arena = Arena.open(fds[0], request["pool_bytes"], self.place)
         self.pool = arena.read(request["pool"], self.device)
         self._wake()
         self._set_weights(force=True)
         first = self._call_ns()
-        before = self._begin_allocating()
+        before = self.runtime.begin_peak()
         steady = min(self._call_ns() for _ in range(1 if first > _LONG_NS else 2))
-        call_bytes = max(0, _most_allocated() - before) if self.cuda else 0
-        launch = min(self._call_ns(waits=False) for _ in range(3)) if self.cuda else 0
+        call_bytes = max(0, self.runtime.peak() - before)
+        launch = min(self._call_ns(waits=False) for _ in range(3)) if self.runtime.queues else 0
         gc.freeze()  # the garbage collector lists none of the harness's objects
         return {"first_ns": first, "steady_ns": steady, "launch_ns": launch, "call_bytes": call_bytes}
-
-    def _begin_allocating(self) -> int:
-        """Count from now on the most bytes that are allocated. Returns those that are; 0 on a CPU, which does not tell."""
-        if not self.cuda:
-            return 0
-        _forget_most()
-        return _allocated()
 
     def _wake(self) -> None:
         """Make the buffers of timed calls, unless they are there."""
@@ -387,15 +362,13 @@ class Subject:
     def rest(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Free the memory of timed calls until the next one."""
         self.buffers, self.guards, self.last = [], [], None
-        if self.cuda:
-            self._wait()
-            _empty_cache()
+        self._wait()
+        self.runtime.free()
         return {}
 
     def _wait(self) -> None:
         """Wait until the device is idle; the CPU always is."""
-        if self.clock is not None:
-            self.clock.wait()
+        self.runtime.clock.wait()
 
     def _call_ns(self, *, waits: bool = True) -> int:
         """Nanoseconds until a call returns; where it ``waits``, until the device is idle."""
@@ -451,19 +424,10 @@ class Subject:
     def _timed(self, sleep_ns: int, *, cold: bool) -> dict[str, Any]:
         """One call and its time. On a GPU, queued work of ``sleep_ns`` hides the launches."""
         with _no_grad():
-            self._queue_work(sleep_ns)
+            self.runtime.queue(sleep_ns)
             self._flush(cold)
-            if self.clock is None:
-                started = _now()
-                self.last = self.call_model(*self.buffers)
-                return {"ns": _now() - started}
-            self.clock.begin()
-            self.last = self.call_model(*self.buffers)
-            return self.clock.end()
-
-    def _queue_work(self, ns: int) -> None:
-        if ns and _sleep is not None:
-            _sleep(int(ns * _GHZ))
+            self.last, reply = self.runtime.clock.timed(self.call_model, self.buffers)
+            return reply
 
     def _flush(self, cold: bool) -> None:
         """Flush the cache by writing a buffer of twice its size."""
@@ -478,7 +442,7 @@ class Subject:
         reply = {"mutated": mutated} | self._write("output", [self.last, self._state()], 0)
         if self.frees and not self.holds_outputs:  # the oracle takes memory now, to judge it
             self.last = None
-            _empty_cache()
+            self.runtime.free()
         return reply
 
 
@@ -577,11 +541,6 @@ def _failure(error: BaseException) -> dict[str, Any]:
     return {"error": f"{type(error).__name__}: {text}" if text else type(error).__name__, "memory": memory}
 
 
-def _try_device(device: str) -> None:
-    torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)
-    torch.cuda.synchronize()
-
-
 def main(channel: Channel, options: dict[str, Any]) -> None:
     """The worker's process: set limits, then answer requests until the channel closes."""
     sys.stdout.reconfigure(line_buffering=True)  # a later flush could run code of the candidate
@@ -590,20 +549,16 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     gc.disable()  # in every call, so that timed calls look like others
     module, _, name = options["subject"].partition(":")  # a worker of own candidates never loads the strict one
     subject = getattr(importlib.import_module(module), name)(options)
-    if subject.cuda:
-        # CUDA starts and cuBLAS is loaded before limits are set.
-        torch.cuda.set_device(options["device"])
-        _try_device(options["device"])
-        subject.start()
-        torch.cuda.set_per_process_memory_fraction(options.get("device_share", 1.0))
+    subject.start()
+    subject.runtime.limit_memory(options.get("device_share", 1.0))
     if options["kind"] == "candidate":
         subject.missing = subject.confine(options)
     elif options.get("sandboxed"):  # a baseline of a foreign problem
         sandbox.confine(sandbox.foreign(options, address_space=None, file_bytes=FILE_BYTES))
     torch.set_num_threads(options["threads"])  # starts threads, which inherit the limits
     set_flags(options["accuracy"], options["flags"])
-    if options["kind"] == "candidate" and not subject.cuda:
-        sandbox.tune_allocations(PERTURB, PERTURB_BYTE)
+    if options["kind"] == "candidate":
+        subject.runtime.fill_allocations(True)
     if options.get("compiles"):
         importlib.import_module(COMPILER)
     subject.begin(channel, options)

@@ -17,8 +17,7 @@ from typing import Any, Callable, Iterator, Sequence, TypeAlias
 
 import torch
 
-from kgen.devices.hardware import probe
-from kgen.devices.kinds import HOST, kind_of
+from kgen.devices.kinds import HOST, kind_of, torch_device
 from kgen.devices.machine import resolve_device
 from kgen.devices.runtime import runtime
 from kgen.errors import DeviceError, KgenError, ProblemError
@@ -117,8 +116,8 @@ class Oracle:
         strict: bool, most_rows: int = 1 << 62, without: Sequence[str] = (), seconds: float = inf,
     ) -> None:
         self.accuracy = Accuracy(accuracy)
-        self.device = device
-        self.place = device if shared else HOST.name  # where arenas lie
+        self.kind, self.runtime, self.device = kind_of(device), runtime(device), torch_device(device)
+        self.place = self.device if shared else HOST.name  # where arenas lie
         self._seconds = seconds
         self._spent = 0.0  # seconds in test cases
         self._secret = secret
@@ -126,7 +125,7 @@ class Oracle:
         self._path = problem.path
         loaded = load(problem)
         self.flags = flags()  # those of PyTorch, or of the problem's file
-        self.reference = Reference(loaded, device, construction)
+        self.reference = Reference(loaded, self.device, construction)
         if self.accuracy is not Accuracy.PYTORCH:
             set_flags(self.accuracy)  # the problem's file may have set others
         self.loaded = resolve_mode(loaded, self.reference.single)
@@ -141,7 +140,7 @@ class Oracle:
         if self.unsaved:  # its names are known now
             self._states["drawn"] = self._draw_weights()
         self.rows = batch_size(self._given)
-        self._few_rows = kind_of(device).reduced_rows  # of a reduced batch
+        self._few_rows = self.kind.reduced_rows  # of a reduced batch
         every = DISTRIBUTIONS[:2] if self.accuracy is Accuracy.KERNELBENCH else (  # its own check tries no other values
             *DISTRIBUTIONS, *drawn_batches(secret, self.rows))
         self.distributions = tuple(d for d in every if (strict or d.own) and d.name not in without)
@@ -165,7 +164,7 @@ class Oracle:
         self._errors_of_calls: dict[tuple[str, int], tuple[float, ...]] = {}  # by mode and rows
         if not self.output_bytes:
             raise ProblemError(f"{self._path}: forward returns no element: there is nothing to compare")
-        _free_cache(self.device)
+        self.free_cache()
         convolves, multiplies = any(self._calls.values()), any(of.matmuls for of in noted.values())
         in_tf32 = convolves or (multiplies and (self.accuracy is Accuracy.TF32 or torch.backends.cuda.matmul.allow_tf32))
         if self.accuracy in (Accuracy.PYTORCH, Accuracy.TF32) and not self.half and not in_tf32:
@@ -176,22 +175,25 @@ class Oracle:
         few = max(2, (self.rows * _FEW_BYTES // self.bytes - 1) | 1)  # odd: more than whole tiles
         self.most_rows = min(most_rows, few) if self.bytes > _LARGE_BYTES else most_rows
         found = [self._goes_by_rows(mode) for mode in self.modes]
-        _free_cache(self.device)
+        self.free_cache()
         self.batch_free = found[0][0]
         self._separable = {mode: alone and not self.random[mode] for mode, (_, alone) in zip(self.modes, found)}
         if self.batch_free:
             self.most_rows = min(self.most_rows, self._rows_in_time())
         self._make_pool(size)
         self.state_arena, self.state_node = Arena.holding(dict(self._states["drawn"]), self.place)
-        self._states["drawn"] = self.state_arena.read(self.state_node, device)
+        self._states["drawn"] = self.state_arena.read(self.state_node, self.device)
+
+    def free_cache(self) -> None:
+        """Give back device memory that torch keeps for later, if it is much."""
+        self.runtime.free(_CACHED_BYTES)
 
     def _look_at(self, mode: str) -> cudnn.Noted:
         """Run the problem in a mode: its memory, and its output's nature. Returns the products of the library."""
-        device = runtime(self.device)
-        before = device.begin_peak(self.device)
+        before = self.runtime.begin_peak(self.device)
         started, worked = time.monotonic(), time.process_time()
         run, views, noted = self.reference.looked_at(self._given, self._states["drawn"], mode)
-        taken = device.peak(self.device) - before
+        taken = self.runtime.peak(self.device) - before
         finite = _is_finite(run)  # waits for the device
         self._forward_seconds = max(self._forward_seconds, time.monotonic() - started)
         self._forward_work = max(self._forward_work, time.process_time() - worked)
@@ -297,7 +299,7 @@ class Oracle:
 
     def _is_random(self, mode: str, run: tuple[Any, Any]) -> bool:
         """Whether the latest forward, which gave ``run``, drew random numbers that change its values."""
-        devices = runtime(self.device).generators(self.device)
+        devices = self.runtime.generators(self.device)
         after = generator_states(devices)
         torch.manual_seed(0)
         if all(map(torch.equal, after, generator_states(devices))):
@@ -394,7 +396,7 @@ class Oracle:
     def _keep_on_device(self, case: Case) -> None:
         """Bring a case's expected values to the device. Of too many, those used longest ago move to the host. Those of the
         problem's own inputs, which have all rows, move only for others of their kind."""
-        if not kind_of(self.device).accelerator:
+        if not self.kind.accelerator:
             return
         if any(e.exact.device.type == HOST.name for e in case.expected):
             case.aside, case.expected = case.expected, [e.to(self.device) for e in case.expected]
@@ -424,9 +426,9 @@ class Oracle:
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager) if weights != Weights.CONSTRUCTED else [eager[0]])
-            _free_cache(self.device)
+            self.free_cache()
             where = " in float64"
-            case.noise = (distribution.values, distribution.batch) != ("given", FULL) or kind_of(self.device).accelerator or not all(
+            case.noise = (distribution.values, distribution.batch) != ("given", FULL) or self.kind.accelerator or not all(
                 map(is_inexact, tensors([eager[0]])))
             # Where only the batch differs, eager's error on the problem's own inputs is part of the reference error.
             given = self.case(self.distributions[0].name, mode, weights).expected if distribution.shape_only else []
@@ -763,11 +765,6 @@ def _refuse_others(path: str, says: str, value: Any) -> None:
                            "lists, tuples and dicts")
 
 
-def _free_cache(device: str) -> None:
-    """Give back device memory that torch keeps for later, if it is much."""
-    runtime(device).free(_CACHED_BYTES)
-
-
 def _is_finite(value: Any) -> bool:
     return all(bool(part.isfinite().all()) for x in tensors(value) for _, (part,) in parts(x))
 
@@ -822,7 +819,7 @@ class _Desk:
         """Versions, the device's limits, and the rate of a large copy in gigabytes (1e9) read and written per second."""
         runtime(self._device).select(self._device)
         accelerator = kind_of(self._device).accelerator
-        hardware = probe(self._device)
+        hardware = runtime(self._device).hardware(self._device)
         return {"torch": torch.__version__, "python": platform.python_version(), "host": platform.node(),
                 "hardware": asdict(hardware), "copy_rate": hardware.copy_gbytes_per_second or _cpu_copy_rate(),
                 "flush_bytes": 2 * (hardware.l2_bytes if accelerator else _CPU_CACHE_BYTES),
@@ -900,7 +897,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     sandbox.limit(None, _FILE_BYTES)
     if options.get("sandboxed"):
         if kind_of(options["device"]).accelerator:
-            torch.ones(1, device=resolve_device(options["device"]))  # CUDA starts before limits are set
+            torch.ones(1, device=torch_device(resolve_device(options["device"])))  # CUDA starts before limits are set
         sandbox.confine(sandbox.foreign(options, address_space=None, file_bytes=_FILE_BYTES))
     for option, value in _KEEPS_FREED_MEMORY.items():
         sandbox.tune_allocations(option, value)
@@ -909,5 +906,5 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     desk = _Desk(options)
     while True:
         answer = desk.reply(channel.receive()[0])
-        _free_cache(options["device"])  # before the answer: freeing would slow the timed call that may follow it
+        runtime(options["device"]).free(_CACHED_BYTES)  # before the answer: freeing would slow the timed call that may follow it
         channel.send(*answer)

@@ -9,7 +9,8 @@ from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Seque
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from kgen.devices.kinds import kind_of
+from kgen.devices.kinds import KINDS, kind_of
+from kgen.devices.runtime import runtime
 from kgen.errors import ProblemError
 from kgen.evaluator.correctness import cudnn
 from kgen.evaluator.correctness.distributions import HALF
@@ -65,7 +66,7 @@ def flags() -> list[bool]:
 
 def generator_states(devices: Sequence[torch.device | str]) -> list[torch.Tensor]:
     """The states of the random number generators of the CPU and of ``devices``."""
-    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
+    return [torch.get_rng_state(), *(runtime(device).generator_state(device) for device in devices)]
 
 
 def made_on(device: str, seed: int, make: Callable[[], Any]) -> Any:
@@ -132,7 +133,7 @@ def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether an operator draws random numbers for these arguments; attention without dropout does not."""
     if func._schema.is_mutable or kwargs.get("generator") is not None:
         return True
-    devices = [x.device for x in tensors([list(args)]) if x.is_cuda][:1]
+    devices = [x.device for x in tensors([list(args)]) if x.device.type in KINDS and kind_of(x.device).accelerator][:1]
     with torch.random.fork_rng([device.index for device in devices]):
         before = generator_states(devices)
         func(*args, **kwargs)

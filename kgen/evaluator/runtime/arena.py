@@ -16,7 +16,7 @@ import torch
 
 from kgen.devices.kinds import HOST
 from kgen.evaluator.runtime.channel import memory_file
-from kgen.evaluator.runtime.driver import SharedMemory
+from kgen.evaluator.runtime.driver import SharedMemory, free_cached, wait_for
 
 Node = dict[str, Any]
 
@@ -224,17 +224,17 @@ class DeviceArena(Arena):
         try:
             self._memory = share()
         except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()  # memory that torch keeps for later
+            free_cached()  # memory that torch keeps for later
             self._memory = share()
         self.fd, self.size = self._memory.fd, self._memory.size
-        torch.cuda.synchronize(self._device)  # new memory is filled
+        wait_for(self._device)  # new memory is filled
 
     def seal(self) -> None:
         """Nothing is left to do: other processes map the memory for reading."""
 
     def write(self, value: Any, node: Node) -> None:
         super().write(value, node)
-        torch.cuda.synchronize(self._device)
+        wait_for(self._device)
 
     def _flat(self, node: Node) -> torch.Tensor:
         dtype, count = getattr(torch, node["dtype"]), math.prod(node["size"])
@@ -245,6 +245,6 @@ class DeviceArena(Arena):
         return torch.empty(0, dtype=dtype, device=self._device).set_(storage, 0, (count,), (1,))
 
     def close(self) -> None:
-        torch.cuda.synchronize(self._device)  # unmapping does not wait for queued work
+        wait_for(self._device)  # unmapping does not wait for queued work
         self._memory.close()
         super().close()

@@ -9,6 +9,7 @@ import ctypes
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, Callable, Sequence
 
 import torch
 
@@ -18,6 +19,7 @@ _UNWRITTEN = 0xFF  #: four such bytes are a NaN
 _OUT_OF_MEMORY = 2
 
 _int = int
+wait_for, free_cached = torch.cuda.synchronize, torch.cuda.empty_cache
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a build for the CPU has none
 
 
@@ -106,6 +108,12 @@ class Clock:
         self._start, self._end = _event(), _event()
         self._ms = c_float()
         self._stream = c_void_p()
+
+    def timed(self, call: Callable[..., Any], given: Sequence[Any]) -> tuple[Any, dict[str, int | bool]]:
+        """Time one call. Returns its result, and the answer of :meth:`end`."""
+        self.begin()
+        found = call(*given)
+        return found, self.end()
 
     def begin(self) -> None:
         """Record the first event in the current stream."""

@@ -13,7 +13,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kgen.candidate import GAP
-from kgen.devices.kinds import KINDS
 
 _BYTES = 4096  #: of a fence
 _BYTE = 0xFF  #: of it; a NaN in every floating dtype
@@ -29,7 +28,6 @@ _RESIZES = {_aten.resize_.default, _aten.resize_as_.default}
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _empty, _cat, _fill, _set = torch.empty, torch.cat, torch.Tensor.fill_, torch.Tensor.set_
 _storage = torch.Tensor.untyped_storage
-_capturing = torch.cuda.is_current_stream_capturing
 _uses: Callable[[int], int] = torch._C._storage_Use_Count
 
 
@@ -74,12 +72,12 @@ class _Resting(NamedTuple):
 
 
 class Fences(TorchDispatchMode):
-    """A fence behind each tensor that the block allocates on ``device_type``."""
+    """A fence behind each tensor that the block allocates on ``device_type``, unless it is ``capturing`` its calls."""
 
-    def __init__(self, device_type: str) -> None:
+    def __init__(self, device_type: str, capturing: Callable[[], bool] = lambda: False) -> None:
         super().__init__()
         self._device_type = device_type
-        self._captures = KINDS[device_type].accelerator
+        self._capturing = capturing
         self._fences: list[_Fence] = []  # of this block
         self._held = 0  # bytes of their memory
         self._resting: list[_Resting] = []  # of earlier blocks
@@ -124,7 +122,7 @@ class Fences(TorchDispatchMode):
         plain = not args or not isinstance(args[0], torch.Tensor) or type(args[0]) in _TENSORS
         if not plain or kwargs.get("pin_memory") or _device(args, kwargs).type != self._device_type:
             return False
-        return not (self._captures and _capturing())  # a captured graph would fill it in each timed call
+        return not self._capturing()  # a captured graph would fill it in each timed call
 
     def _make_room(self, size: int) -> None:
         """Let memory go that only fences use, before ``size`` bytes more, where it is much: the candidate has let it go."""

@@ -10,8 +10,9 @@ import re
 import time
 from typing import Callable, Mapping
 
-from torch.autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import profile
+
+from kgen.evaluator.runtime.device import Host
 
 #: Names of the library's operators, of PyTorch's and NVIDIA's kernels, and of copies.
 _LIBRARY = re.compile(
@@ -20,20 +21,20 @@ _LIBRARY = re.compile(
 
 
 def own_share(
-    call: Callable[[], None], renew: Callable[[], None], wait: Callable[[], None], cuda: bool
+    call: Callable[[], None], renew: Callable[[], None], wait: Callable[[], None], device: Host
 ) -> dict[str, int]:
     """Nanoseconds in own kernels (``own_ns``) and in all (``all_ns``). ``renew`` changes the inputs before the call."""
     os.environ["KINETO_LOG_LEVEL"] = "99"  # else it writes into the candidate's log
     renew()
     wait()
-    with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * cuda]) as profiler:
+    with profile(activities=device.profiled) as profiler:
         started = time.perf_counter_ns()
         call()
         wait()
         took = time.perf_counter_ns() - started
     events = [e for e in profiler.key_averages() if not e.is_user_annotation]
-    if cuda:
-        ns = {e.key: int(1e3 * e.self_device_time_total) for e in events if e.device_type == DeviceType.CUDA}
+    if device.kernels_on is not None:
+        ns = {e.key: int(1e3 * e.self_device_time_total) for e in events if e.device_type == device.kernels_on}
         return {"own_ns": sum(ns.values()) - library_ns(ns), "all_ns": sum(ns.values())}
     ns = {e.key: int(1e3 * e.self_cpu_time_total) for e in events}
     return {"own_ns": max(0, took - library_ns(ns)), "all_ns": took}

@@ -82,7 +82,7 @@ class Strict(Checks):
         except Failure as failure:
             return Profile([f"not profiled: {failure.reason}"])
         native = has_native_code(candidate.source)
-        return Profile(profile_labels(found, native=native, cuda=runner.cuda), own_share(found, native=native))
+        return Profile(profile_labels(found, native=native, accelerator=runner.kind.accelerator), own_share(found, native=native))
 
     def _raise_if_suspicious(self, runner: Runner, reason: str) -> None:
         """Raises :class:`Failure` when the subject changed what belongs to others, or has an anomaly of time."""
@@ -137,7 +137,7 @@ def own_share(found: Mapping[str, Any], *, native: bool) -> float | None:
     return min(own / total, 1.0) if native else 0.0
 
 
-def profile_labels(found: Mapping[str, Any], *, native: bool, cuda: bool) -> list[str]:
+def profile_labels(found: Mapping[str, Any], *, native: bool, accelerator: bool) -> list[str]:
     """The share of time in own kernels, from a worker's answer, which may hold anything. On the CPU, Python's time
     counts as the kernels'."""
     share = own_share(found, native=native)
@@ -146,5 +146,5 @@ def profile_labels(found: Mapping[str, Any], *, native: bool, cuda: bool) -> lis
     if share == 0.0:
         return [NO_KERNEL]
     percent = 100 * share
-    what = "own kernels" if cuda else "own kernels and Python"
+    what = "own kernels" if accelerator else "own kernels and Python"
     return [f"{what} {percent:.0f}% of the time" if percent >= 1 else f"{what} less than 1% of the time"]

@@ -19,7 +19,6 @@ from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import describe, map_tensors, same_bits, span, tensors
 from kgen.evaluator.runtime.channel import Channel
 from kgen.evaluator.strict import tampering
-from kgen.evaluator.strict.fenced_clock import FencedClock
 from kgen.evaluator.strict.profile import own_share
 
 _HELD_BYTES = 1 << 28  #: bytes of earlier outputs that are held
@@ -47,8 +46,6 @@ class StrictSubject(worker.Subject):
 
     sees_launches = False
 
-    clock: FencedClock | None
-
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
         self.holds_outputs = True
@@ -63,26 +60,21 @@ class StrictSubject(worker.Subject):
         self.handlers |= {"prepare_call": self.prepare_call, "run_call": self.run_call, "profile": self.profile}
 
     def start(self) -> None:
-        if self.cuda:
-            self.clock = FencedClock(torch.cuda.current_device())
+        self.runtime.start(fenced=True)
 
     def confine(self, options: Mapping[str, Any]) -> list[str]:
         """Enter the sandbox. Returns its parts that the system does not allow."""
         missing = options["missing_sandbox"] + sandbox.confine(sandbox.foreign(
-            options, address_space=None if self.cuda else options["host_bytes"], file_bytes=worker.FILE_BYTES
+            options, address_space=self.runtime.address_space(options["host_bytes"]), file_bytes=worker.FILE_BYTES
         )) if options["sandboxed"] else []
-        if self.clock is not None:
-            if not self.clock.can_fence:
-                missing.append("holding streams back until a call begins (CUDA driver 12.5)")
-            worker._try_device(options["device"])
-        return missing
+        return missing + self.runtime.confined()
 
     def begin(self, channel: Channel, options: Mapping[str, Any]) -> None:
         """Install tamper detection; a baseline only spends the same time."""
         self.tell = _teller(channel.sock.sendmsg)
         watched = options["kind"] == "candidate"
         note = tampering.teller(channel.sock.sendmsg) if watched else lambda text: None
-        self.hooks = tampering.hooks(options["device"], note, self)
+        self.hooks = tampering.hooks(self.runtime.switches(), note, self)
         if watched:
             torch._inductor.config.compile_threads = 1  # its processes would outlive a call
             tampering.watch(options["writable"], note)
@@ -163,14 +155,12 @@ class StrictSubject(worker.Subject):
         look()  # functions that are replaced for a moment to observe the contents are replaced now
         self._seed(seed_of(key))
         self.contents = list(mixtures(self.buffers, self.pool, key))
-        if self.clock is not None:
+        if self.runtime.queues:
             self.contents = [content.pinned() for content in self.contents]
-            self.clock.reset_persisting_cache()
+            self.runtime.clock.reset_persisting_cache()
             self._wait()
         else:
-            for content in self.contents:
-                content.fill()
-            self._flush(self.cold)
+            self._fill_and_flush()
         return {"late": late}
 
     def run_call(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -178,21 +168,16 @@ class StrictSubject(worker.Subject):
         were timed too), ``launch_ns`` and ``behind_ns`` (how much later than its stream the device was idle). An
         ``unfenced`` call holds no stream back: work that does not wait for its stream finds the old contents."""
         with _no_grad():
-            if self.clock is None:
-                started = _now()
-                self.last = self.call_model(*self.buffers)
-                reply = {"ns": _now() - started}
-            elif request["how"] in ("event", "unfenced"):
-                self._renew_contents(self.clock, request["sleep_ns"])
-                self.clock.begin(fenced=request["how"] == "event")
-                self.last = self.call_model(*self.buffers)
-                reply = self.clock.end()
+            clock, by_events = self.runtime.clock, request["how"] in ("event", "unfenced")
+            if self.runtime.queues:
+                self._renew_contents(request["sleep_ns"] if by_events else 0)
+            if by_events:
+                self.last, reply = clock.timed(self.call_model, self.buffers, fenced=request["how"] == "event")
             else:
-                self._renew_contents(self.clock, 0)
-                self.clock.wait()
+                clock.wait()
                 started = _now()
                 self.last = self.call_model(*self.buffers)
-                self.clock.wait()
+                clock.wait()
                 reply = {"ns": _now() - started}
         self.hooks.glimpse()  # functions that are replaced for a moment are replaced now
         # An output that computes when it is read does so here, before the time is sent; queued work is waited for.
@@ -206,11 +191,14 @@ class StrictSubject(worker.Subject):
         self.hooks.glance()
         return reply | {"alias": alias}
 
-    def _renew_contents(self, clock: FencedClock, sleep_ns: int) -> None:
+    def _renew_contents(self, sleep_ns: int) -> None:
         """Queue work of ``sleep_ns``, then this call's contents and a flush. Until that work is done the contents
         are nowhere: code that runs ahead of its stream finds the old ones."""
-        clock.forget_window()
-        self._queue_work(sleep_ns)
+        self.runtime.clock.forget_window()
+        self.runtime.queue(sleep_ns)
+        self._fill_and_flush()
+
+    def _fill_and_flush(self) -> None:
         for content in self.contents:
             content.fill()
         self._flush(self.cold)
@@ -225,7 +213,7 @@ class StrictSubject(worker.Subject):
 
     def profile(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The share of time in own kernels. Nothing is asked of this worker afterwards."""
-        return own_share(self._call_all, lambda: self._renew(request["key"], self.mode), self._wait, self.cuda)
+        return own_share(self._call_all, lambda: self._renew(request["key"], self.mode), self._wait, self.runtime)
 
     def _is_late(self) -> bool:
         """Whether the latest output changed after its call ended."""

@@ -32,10 +32,6 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import torch
 import torch.fx
-from torch._utils import CallbackRegistry
-from torch.cuda import _gpu_trace
-
-from kgen.devices.kinds import kind_of
 
 Note = Callable[[str], None]
 
@@ -233,9 +229,10 @@ _OPERATORS = (
 )
 #: Namespaces that the harness uses to read an output and to send a time.
 _NEAREST = frozenset({
-    "the harness", "builtins", "torch", "torch.Tensor", "kgen.evaluator.runtime.arena", "kgen.evaluator.candidates.worker",
-    "kgen.evaluator.strict.subject"})
+    "the harness", "builtins", "torch", "torch.Tensor", "kgen.evaluator.runtime.arena", "kgen.evaluator.runtime.device",
+    "kgen.evaluator.runtime.device.HostClock", "kgen.evaluator.candidates.worker", "kgen.evaluator.strict.subject"})
 _ABSENT = object()
+_Switches = Mapping[str, Callable[[], Any]]  #: functions that read them, by name
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
 
 
@@ -324,8 +321,6 @@ _PRECISIONS = [(backend, kind) for backend in ("generic", "cuda", "mkldnn") for 
 _TIMERS = {signal.ITIMER_REAL: signal.SIGALRM, signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
            signal.ITIMER_PROF: signal.SIGPROF}
 _ONE, _LESS_THAN_HALF_A_BIT = [1.0], [1e-17]
-#: Listeners of torch's GPU trace, called for each event, allocation and wait.
-_GPU_LISTENERS = {name: found for name, found in vars(_gpu_trace).items() if isinstance(found, CallbackRegistry)}
 #: Whether callbacks are registered around operators, as the profiler's are.
 _has_callbacks = getattr(ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")),
                          "_ZN2at12hasCallbacksEv", None)
@@ -334,11 +329,11 @@ if _has_callbacks is not None:
 _evaluates_frames = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
 
 
-def _switches(device: str) -> dict[str, Callable[[], Any]]:
+def _switches() -> dict[str, Callable[[], Any]]:
     """Global state that a candidate must not change: names, with functions that read it."""
     c = torch._C
     getters = filter(_GETTER.fullmatch, dir(c))
-    table: dict[str, Callable[[], Any]] = {name[5:].replace("_", " "): getattr(c, name) for name in getters} | {
+    return {name[5:].replace("_", " "): getattr(c, name) for name in getters} | {
         "the precision of float32 operators": lambda: [
             c._get_fp32_precision_getter(*key).replace("none", "ieee") for key in _PRECISIONS],
         "the number of threads": torch.get_num_threads,
@@ -361,22 +356,11 @@ def _switches(device: str) -> dict[str, Callable[[], Any]]:
         "the tracer": lambda: (sys.gettrace(), threading.gettrace()),
         "the profiler": lambda: (sys.getprofile(), threading.getprofile()),
     }
-    if kind_of(device).accelerator:
-        index = torch.device(device).index or 0
-        table |= {
-            "the current device": torch.cuda.current_device,
-            "the current stream": lambda: c._cuda_getCurrentStream(index),
-            "the limit of device memory": lambda: torch.cuda.get_per_process_memory_fraction(index),
-            "what listens to the device": lambda: [
-                vars(_gpu_trace).get(name) is found and type(found.callback_list) is list and not len(found.callback_list)
-                for name, found in _GPU_LISTENERS.items()],
-        }
-    return table
 
 
-def _differences(device: str, note: Note) -> Callable[[], None]:
+def _differences(switches: _Switches, note: Note) -> Callable[[], None]:
     """A function that notes switches that have changed since this call."""
-    table = [(name, read, read()) for name, read in _switches(device).items()]
+    table = [(name, read, read()) for name, read in (_switches() | switches).items()]
     flush = torch.set_flush_denormal
 
     def compare() -> None:
@@ -408,8 +392,8 @@ class Hooks(NamedTuple):
     look: Callable[[], object]
 
 
-def hooks(device: str, note: Note, harness: object) -> Hooks:
-    """The comparisons with what is there now. ``harness`` must keep its class's methods, its handlers and its ``tell``.
+def hooks(switches: _Switches, note: Note, harness: object) -> Hooks:
+    """The comparisons with what is there now; ``switches`` are those of the device. ``harness`` must keep its class's methods, its handlers and its ``tell``.
     A baseline has them too, with a ``note`` that reports nothing: its calls take as long."""
     own, sys.dont_write_bytecode = vars(harness), True
     methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
@@ -417,7 +401,7 @@ def hooks(device: str, note: Note, harness: object) -> Hooks:
     table = [*_names(), *_own_names(), ("the harness", own, (("tell", own["tell"]), ("handlers", handlers), *methods)),
              ("the harness's handlers", handlers, tuple(handlers.items()))]
     nearest = [names for names in table if names[0] in _NEAREST]
-    differences = _differences(device, note)
+    differences = _differences(switches, note)
     names, everything = (_replacements(table, note, operators=operators) for operators in ((), _OPERATORS))
     return Hooks(differences, _replacements(nearest, note, operators=()), lambda: (differences(), names()),
                  lambda: (differences(), everything()))

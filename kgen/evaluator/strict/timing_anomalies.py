@@ -102,7 +102,7 @@ class StrictRunner(Runner):
                 settled.append(settle_ms(family))
             sample, taken = self._run(how)
             total, whole = total + sample, whole + taken
-            if watched and not self.cuda and family is not None:  # work left on a GPU is waited for
+            if watched and not self.kind.accelerator and family is not None:  # work left on a GPU is waited for
                 settled.append(settle_ms(family))
             if checked:
                 self.check_output(mode, key)
@@ -116,7 +116,7 @@ class StrictRunner(Runner):
     def screen(self, generator: random.Random) -> None:
         super().screen(generator)
         # A candidate that counts its calls finds none behind the last check. Work must wait for its stream by itself.
-        self.call(generator, "unfenced" if self.cuda else "event", checked=True)
+        self.call(generator, "unfenced" if self.kind.accelerator else "event", checked=True)
         self.rest()
 
     def warm_up(self, generator: random.Random) -> None:
@@ -159,12 +159,12 @@ class StrictRunner(Runner):
         """The samples of a block. On a GPU, synchronised calls are drawn between them. The output of a drawn sample is
         judged. A ``thorough`` block also watches that one, and judges the output of a synchronised call."""
         now = generator.randrange(calls) if checked else -1
-        synced = generator.randrange(calls) if thorough and self.cuda else -1
+        synced = generator.randrange(calls) if thorough and self.kind.accelerator else -1
         samples: list[float] = []
         for number in range(calls):
             if number == synced:
                 self.seen["synced"].append(self.call(generator, "sync", checked=True))
-            while self.cuda and generator.random() < SYNC_SHARE:
+            while self.kind.accelerator and generator.random() < SYNC_SHARE:
                 self.seen["synced"].append(self.call(generator, "sync"))
             samples.append(self.call(generator, checked=number == now, watched=thorough and number == now))
         return tuple(samples)
@@ -215,6 +215,6 @@ def anomaly(runner: StrictRunner, *, eager: Times | None) -> str:
     for limit in _LIMITS:
         taken, usual = limit.own(times.get(limit.name, ())), limit.usual(eager.get(limit.name, ()))
         # PyTorch's is negative where its launches show.
-        if taken > limit.factor * max(0.0, usual) + limit.ms[runner.cuda] + limit.share * middle:
+        if taken > limit.factor * max(0.0, usual) + limit.ms[runner.kind.accelerator] + limit.share * middle:
             return f"{limit.text.format(f'{taken:.3g}')}, PyTorch's {usual:.3g}: work beside the call"
     return ""

@@ -59,10 +59,6 @@ class Runner:
     blocks: list[tuple[float, ...]] = field(default_factory=list)
 
     @property
-    def cuda(self) -> bool:
-        return self.kind.accelerator
-
-    @property
     def median_ms(self) -> float:
         return median(sample for block in self.blocks for sample in block)
 
@@ -201,7 +197,7 @@ def interleave(
 
     for runner in runners:
         attempt(runner, lambda: (runner.warm_up(generator), runner.rest()))
-    lap = (time.monotonic() - started) * max((runner.extra_calls for runner in alive if runner.cuda), default=1.0)
+    lap = (time.monotonic() - started) * max((runner.extra_calls for runner in alive if runner.kind.accelerator), default=1.0)
     calls = calls_of_finals(seconds, lap)
     for runner in alive:
         runner.forget()

