@@ -26,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from kgen.candidate import Params
 from kgen.compiler.capture.capture import capture
-from kgen.devices.hardware import Hardware, probe
+from kgen.devices.hardware import Hardware, gpu
 from kgen.problems.problem import load, read_problem
 from kgen.protocol import Accuracy
 from kgen.tuning.design import Design
@@ -209,7 +209,7 @@ def main() -> None:
     parser.add_argument("--build-only", action="store_true", help="fill the folder of builds, and time nothing")
     arguments = parser.parse_args()
     cases = [c for c in (*FLOAT32, *HALF) if arguments.only in c.title and arguments.dtype in (None, c.dtype)]
-    hardware = probe("cuda")
+    hardware = gpu("cuda")
     found = {case: ways(case, hardware, arguments.combinations) for case in cases}
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:  # all files are compiled at once
         list(pool.map(lambda way: way.module, [way for several in found.values() for way in several]))

@@ -17,7 +17,7 @@ import torch
 from _record import Cell, record
 from products import milliseconds
 
-from kgen.devices.hardware import Ceilings, probe
+from kgen.devices.hardware import Ceilings, gpu
 
 _LAYOUTS = {2: torch.channels_last, 3: torch.channels_last_3d}
 
@@ -101,7 +101,7 @@ def _call(size: Size, x: torch.Tensor, dtype: torch.dtype, memory_format: torch.
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    ceilings = probe("cuda").ceilings
+    ceilings = gpu("cuda").ceilings
     rows: list[dict[str, Cell]] = []
     with torch.no_grad():
         for size in SIZES:

@@ -27,7 +27,7 @@ from kgen.compiler.capture.capture import capture
 from kgen.compiler.graph.dtypes import NARROW, nbytes
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import flops
-from kgen.devices.hardware import Hardware, probe
+from kgen.devices.hardware import Hardware, gpu
 from kgen.problems.problem import load, read_problem
 from kgen.protocol import Accuracy
 from kgen.tuning.design import Design
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--baselines", default="eager,compile", help="of " + ", ".join(_COMPILED))
     parser.add_argument("--record", default="half_precision", metavar="NAME", help="name of the record")
     options = parser.parse_args()
-    hardware = probe("cuda")
+    hardware = gpu("cuda")
     rows: list[dict[str, Cell]] = []
     for problem in options.problems:
         rows.append(row(problem, options, hardware))

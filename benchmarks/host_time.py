@@ -56,14 +56,14 @@ _OWN = {"launch", "dense", "new_empty", "data_ptr", "on_device"}
 
 def bert(layers: int, launching: str = "") -> tuple[str, str]:
     """The problem's text and a candidate for it: the plainest of its first plan, quick to compile."""
-    from kgen.devices.hardware import probe
+    from kgen.devices.hardware import gpu
     from kgen.problems.problem import load, read_problem
     from kgen.protocol import Accuracy
     from kgen.tuning.design import Design, captured
     from kgen.tuning.search import Point
 
     loaded = load(read_problem(str(BERT), {"layers": str(layers)}, mode="eval"))
-    design = Design(loaded.problem, captured(loaded, "cuda"), probe("cuda:0"), Accuracy.PYTORCH)
+    design = Design(loaded.problem, captured(loaded, "cuda"), gpu("cuda:0"), Accuracy.PYTORCH)
     source = design.candidate(Point(0, (0,) * len(design.options[0].kernels), launching)).source
     return loaded.problem.source, source.replace('CUDA_FLAGS = ["-O3", ', 'CUDA_FLAGS = ["--Ofast-compile=max", ')
 

@@ -30,7 +30,7 @@ from kgen.codegen.template import Argument, Task
 from kgen.compiler.capture.capture import capture
 from kgen.compiler.fusion.fusion import plans
 from kgen.compiler.fusion.steps import FusionPlan
-from kgen.devices.hardware import Hardware, probe
+from kgen.devices.hardware import Hardware, gpu
 from kgen.problems.problem import load, read_problem, resolve_mode
 
 KERNELS_PER_LIBRARY = 8  # kernels
@@ -118,7 +118,7 @@ def main() -> None:
     loaded = load(read_problem(arguments.problem, overrides, arguments.mode, arguments.dtype))
     with torch.device("meta"):
         loaded = resolve_mode(loaded, loaded.model())
-    hardware = probe("cuda")
+    hardware = gpu("cuda")
     graph = capture(loaded).graphs[0][1]
     plan = next(p for p in plans(graph, tuple(templates("cuda").values())) if arguments.plan in p.name and p.kernels)
     kernel = plan.kernels[arguments.kernel]

@@ -50,7 +50,7 @@ _HOST_CALLS = 200  # with nothing queued in front
 def source_of(file: Path, plan: str, params: str) -> str | None:
     """The winner's text, rendered again; ``None`` where it no longer renders. Convolutions count as in TF32 if it takes them so."""
     from kgen.compiler.operators.facts import is_convolution
-    from kgen.devices.hardware import probe
+    from kgen.devices.hardware import gpu
     from kgen.problems.problem import load, read_problem, resolve_mode, without_values
     from kgen.protocol import Accuracy
     from kgen.tuning.design import Design, captured
@@ -64,7 +64,7 @@ def source_of(file: Path, plan: str, params: str) -> str | None:
     ]
     wanted = _values(params)
     for capture in (replace(found, graphs=tuple(graphs)), found):
-        design = Design(loaded.problem, capture, probe("cuda:0"), Accuracy.PYTORCH)
+        design = Design(loaded.problem, capture, gpu("cuda:0"), Accuracy.PYTORCH)
         for name in {plan, *(option.name for option in design.options if option.name.split(" after ")[0] == plan)}:
             if (point := design.point(name, wanted)) is not None:
                 return design.candidate(point).source

@@ -27,7 +27,7 @@ from kgen.candidate import Candidate, Params
 from kgen.compiler.capture.capture import capture
 from kgen.compiler.graph.dtypes import NARROW
 from kgen.devices import roofline
-from kgen.devices.hardware import Hardware, probe
+from kgen.devices.hardware import Hardware, gpu
 from kgen.devices.roofline import Arithmetic, Basis, Work
 from kgen.problems.problem import load, read_problem
 from kgen.protocol import Accuracy
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32", choices=("float32", *NARROW))
     dtype = parser.parse_args().dtype
     sizes, name = (HALF_SIZES, f"products_{dtype}") if dtype in NARROW else (SIZES, "products")
-    hardware = probe("cuda")
+    hardware = gpu("cuda")
     found = [way for size in sizes for way in ways(size, hardware, dtype)]
     with ThreadPoolExecutor() as pool:  # all files are compiled at once
         modules = list(pool.map(lambda way: module(way.candidate.source), found))

@@ -25,7 +25,7 @@ from _record import Cell, record
 from kgen.candidate import Candidate
 from kgen.codegen.registry import templates
 from kgen.compiler.capture.capture import capture
-from kgen.devices.hardware import Hardware, probe
+from kgen.devices.hardware import Hardware, gpu
 from kgen.errors import DeviceError, ProblemError
 from kgen.problems.problem import converted, load, read_problem
 from kgen.protocol import Accuracy
@@ -210,7 +210,7 @@ def main() -> int:
     rows: list[dict[str, Cell]] = []
     with tempfile.TemporaryDirectory() as made:
         os.environ["TORCH_EXTENSIONS_DIR"] = str(Path(made) / "builds")
-        sources = {c.source: (name, c) for name, c in candidates(arguments.only, probe("cuda"), arguments.most)}
+        sources = {c.source: (name, c) for name, c in candidates(arguments.only, gpu("cuda"), arguments.most)}
         with ThreadPoolExecutor() as pool:  # all files are compiled at once
             list(pool.map(module, sources))
         folders = [Path(made) / f"files{share}" for share in range(arguments.shares)]

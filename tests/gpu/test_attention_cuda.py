@@ -42,14 +42,14 @@ def run(case: str) -> None:
     import torch
     from models import design, made, module, source
 
-    from kgen.devices.hardware import probe
+    from kgen.devices.hardware import gpu
     from kgen.protocol import Accuracy
     from kgen.tuning.search import Point
 
     schedule, forward, inputs, arguments, dtype = CASES[case]
     given_as = inputs.replace("), torch", f").{dtype}(), torch") + f".{dtype}()" if dtype != "float32" else inputs
     loaded = made(source(forward, given_as, "", arguments), "eval")
-    of = design(loaded, probe("cuda"), Accuracy.PYTORCH)
+    of = design(loaded, gpu("cuda"), Accuracy.PYTORCH)
     number = next(n for n, o in enumerate(of.options) if o.name.startswith(f"{schedule}["))
     (kernel,) = of.options[number].kernels
     found = of.choices[number].spaces[0].covering_set()

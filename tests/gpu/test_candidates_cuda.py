@@ -15,7 +15,7 @@ import torch
 from models import NAMES, design, made, module, plainest, reference, source
 
 from kgen.candidate import CALL, Trust
-from kgen.devices.hardware import probe
+from kgen.devices.hardware import gpu
 from kgen.evaluator.evaluator import Evaluator
 from kgen.protocol import Accuracy, Status
 from kgen.tuning.search import Point
@@ -39,7 +39,7 @@ def modules(builds: None) -> dict[tuple[str, str], list[types.ModuleType]]:
     """The most fused candidates of each case, and the last allowed point of each."""
     sources = {}
     for name, mode in CASES:
-        of = design(reference(name, mode, **SIZES), probe("cuda"))
+        of = design(reference(name, mode, **SIZES), gpu("cuda"))
         last = Point(0, tuple(len(kernel) - 1 for kernel in of.options[0].kernels))
         sources[name, mode] = [*plainest(of, 2), of.candidate(last)]
     candidates = {candidate.source: candidate for found in sources.values() for candidate in found}
@@ -188,7 +188,7 @@ def test_write_beyond_a_temporary_of_a_run_is_seen_though_its_result_is_right(tm
     """Both temporaries lie in one allocation, and the first one's bytes are a multiple of 256."""
     text = source("return torch.softmax(x, 1) + torch.cumsum(x, 1) + x.sum(1, keepdim=True)", "torch.randn(37, 256)")
     loaded = made(text)
-    of = design(loaded, probe("cuda"))
+    of = design(loaded, gpu("cuda"))
     number = next(n for n, o in enumerate(of.options) if o.name.startswith("inner_reduction[softmax, sum] + scan["))
     right = of.candidate(Point(number, (0,) * len(of.options[number].kernels)))
     assert right.source.count("data_ptr(), at, at + sum_1,") == 1
@@ -202,7 +202,7 @@ def test_write_beyond_a_temporary_of_a_run_is_seen_though_its_result_is_right(tm
 
 def test_the_usual_call_is_one_call_of_c(builds: None) -> None:
     """Also on another stream, in inference mode and after a change of weights; without it, results have the same bits."""
-    of = design(reference("linear_gelu_softmax", "eval", **SIZES), probe("cuda"))
+    of = design(reference("linear_gelu_softmax", "eval", **SIZES), gpu("cuda"))
     file = module(of.candidate(Point(0, of.options[0].plainest, CALL)))
     model, new, (x,) = models({("linear_gelu_softmax", "eval"): [file]}, "linear_gelu_softmax", "eval")
     with torch.no_grad():

@@ -21,7 +21,8 @@ from models import design, made, module, plainest, source
 
 from kgen.candidate import Candidate
 from kgen.compiler.capture.capture import capture
-from kgen.devices.hardware import Hardware, probe
+from kgen.devices.hardware import Hardware
+from kgen.devices.hardware import gpu as limits
 from kgen.evaluator.evaluator import Evaluator
 from kgen.problems.problem import LoadedProblem, Problem, load, read_problem
 from kgen.protocol import Accuracy, Evaluation, Status
@@ -71,7 +72,7 @@ class Judging:
 
 @lru_cache(maxsize=None)
 def gpu() -> Hardware:
-    return probe("cuda")
+    return limits("cuda")
 
 
 @lru_cache(maxsize=None)

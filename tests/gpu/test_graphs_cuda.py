@@ -13,7 +13,7 @@ import torch
 from models import design, made, module, source
 
 from kgen.candidate import GRAPH
-from kgen.devices.hardware import probe
+from kgen.devices.hardware import gpu
 from kgen.tuning.search import Point
 
 pytestmark = pytest.mark.gpu
@@ -33,7 +33,7 @@ LAUNCHINGS = ["", GRAPH]
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, types.ModuleType]]:
-    of = design(made(source(FORWARD, "torch.randn(48, 64), torch.randn(48, 64)", INIT, "x, y")), probe("cuda"))
+    of = design(made(source(FORWARD, "torch.randn(48, 64), torch.randn(48, 64)", INIT, "x, y")), gpu("cuda"))
     number = next(n for n, o in enumerate(of.options) if o.kernels and o.plainest is not None)
     assert of.obstacle(Point(number, of.options[number].plainest, GRAPH)) is None
     with pytest.MonkeyPatch.context() as patch:

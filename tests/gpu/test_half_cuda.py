@@ -12,7 +12,7 @@ import torch
 from models import design, made, plainest, source
 
 from kgen.candidate import Candidate
-from kgen.devices.hardware import probe
+from kgen.devices.hardware import gpu
 from kgen.evaluator.evaluator import Evaluator
 from kgen.problems.problem import LoadedProblem
 from kgen.protocol import Accuracy, Evaluation, Status
@@ -42,7 +42,7 @@ def most_fused(case: str, dtype: str) -> tuple[LoadedProblem, Candidate]:
     forward, init, inputs = CASES[case]
     text = f'{source(forward, inputs, init)}\n\n__dtype__ = "{dtype}"  # kgen converts the model\n'
     loaded = made(text, "train" if "BatchNorm" in init else "eval")
-    of = design(loaded, probe(f"cuda:{torch.cuda.current_device()}"), Accuracy.PYTORCH)
+    of = design(loaded, gpu(f"cuda:{torch.cuda.current_device()}"), Accuracy.PYTORCH)
     return loaded, next(c for c in plainest(of) if c.kernels)
 
 

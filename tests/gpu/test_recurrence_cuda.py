@@ -9,7 +9,7 @@ import pytest
 import torch
 from models import design, made, module, source
 
-from kgen.devices.hardware import probe
+from kgen.devices.hardware import gpu
 from kgen.tuning.search import Point
 
 pytestmark = pytest.mark.gpu
@@ -27,7 +27,7 @@ def test_values_are_as_accurate_as_eager(case: str, tmp_path: object, monkeypatc
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     forward, init, inputs = CASES[case]
     loaded = made(source(forward, inputs, init, "x, y"), "eval")
-    of = design(loaded, probe("cuda"))
+    of = design(loaded, gpu("cuda"))
     number = next(n for n, o in enumerate(of.options) if o.name.startswith("linear(library) + recurrence["))
     kernel, *others = of.options[number].kernels
     chosen = range(0, len(kernel), max(1, len(kernel) // 6))

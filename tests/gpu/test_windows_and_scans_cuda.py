@@ -14,7 +14,7 @@ from windows_and_scans import CASES, INPUTS, WIDE_INPUTS, problem
 
 from kgen.codegen.render import Way, render
 from kgen.codegen.template import tasks
-from kgen.devices.hardware import probe
+from kgen.devices.hardware import gpu
 
 pytestmark = pytest.mark.gpu
 
@@ -28,7 +28,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     A candidate has the next point of each kernel's covering set.
     """
     loaded = problem(WIDE_INPUTS if request.param == "wide" else INPUTS)
-    of = design(loaded, probe("cuda"))
+    of = design(loaded, gpu("cuda"))
     choice = of.choices[0]
     ((mode, plan),) = choice.plans
     points = zip_longest(*(space.covering_set() for space in choice.spaces))
