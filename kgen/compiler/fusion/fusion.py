@@ -17,6 +17,7 @@ kernel that reads one computes it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Callable, Sequence
 
 from kgen.compiler.fusion.cutter import MOST_PLANS, Cutter
@@ -48,7 +49,7 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
     found: dict[tuple, FusionPlan] = {}
     asked: tuple[Asked, Asked] = {}, {}
     refused: set[tuple[Any, ...]] = set()
-    lowered: Lowered = {}
+    lowered = _programs_of(graph)
     everything = rewritten(graph, templates)
     own_moments = any(kind_of(n) is Kind.MOMENTS for v in everything for n in v.graph.nodes)
     for variant in reversed(everything):
@@ -57,8 +58,14 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
         usable = tuple(t for t in templates if not (unbiased_only and t.biased))
         for plan in Cutter(variant, usable, asked[unbiased_only], refused, Programs(variant.graph, lowered)).plans():
             found.setdefault((plan.graph, plan.steps), plan)
-    control = plan_of(Variant((), graph), [Library(n.name) for n in graph.nodes], Programs(graph))
+    control = plan_of(Variant((), graph), [Library(n.name) for n in graph.nodes], Programs(graph, lowered))
     return tuple(order(sorted(found.values(), key=_steps_besides_contractions), control))
+
+
+@lru_cache(maxsize=4)
+def _programs_of(graph: OpGraph) -> Lowered:
+    """The programs of all variants of a graph, which are the same for all devices; begun empty, for its plans to fill."""
+    return {}
 
 
 def rewritten(graph: OpGraph, templates: Sequence[Template]) -> tuple[Variant, ...]:
@@ -72,7 +79,7 @@ def _whole(graph: OpGraph, templates: Sequence[Template]) -> frozenset[str]:
     whole: frozenset[str] = frozenset()
     while any(n.parts and n.name not in whole for n in graph.nodes):
         variant = variants(graph, whole)[-1]
-        cutter = Cutter(variant, tuple(templates), {}, set(), Programs(variant.graph))
+        cutter = Cutter(variant, tuple(templates), {}, set(), Programs(variant.graph, _programs_of(graph)))
         parts = [n for n in cutter.graph.nodes if n.origin and n.name not in cutter.free and n.op not in LIBRARY_PARTS]
         left = {n.origin for n in parts if not cutter.fusable(n)}
         if left <= whole:
