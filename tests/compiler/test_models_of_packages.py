@@ -34,7 +34,11 @@ def test_every_model_is_listed() -> None:
     assert set(SIZES) == {path.stem for path in FOLDER.glob("*.py")}
 
 
-@pytest.mark.parametrize("name", SIZES)
+#: Those that always run: one of rotated and grouped heads, and one of images.
+ALWAYS = ("llama_blocks", "vit")
+
+
+@pytest.mark.parametrize("name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.exhaustive) for name in SIZES])
 def test_model_has_kernels_for_all_but_the_named_calls(name: str) -> None:
     planned = plan(read_problem(str(FOLDER / f"{name}.py"), SIZES[name], "eval"), "cpu")
     assert set(planned.library_calls) - {ATTENTION} <= LEFT.get(name, set())

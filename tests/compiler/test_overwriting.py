@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import sympy
 import windows_and_scans
-from models import NAMES, made, reference, source
+from models import NAMES, captured, made, reference, source
 from overlaps import faults
 from test_fusion import ALL, CASES, CHAINS, planned
 
-from kgen.compiler.capture.capture import capture
 from kgen.compiler.fusion.fusion import plans
 from kgen.compiler.graph.library_call import BatchSize
 from kgen.compiler.loops.access import Loop, Place
@@ -45,7 +44,7 @@ PROBLEM_SETS: dict[str, Callable[[], Iterator[LoadedProblem]]] = {
 
 @pytest.mark.parametrize("name", PROBLEM_SETS)
 def test_no_kernel_overwrites_what_it_or_a_later_step_reads(name: str) -> None:
-    graphs = [graph for problem in PROBLEM_SETS[name]() for _, graph in capture(problem).graphs]
+    graphs = [graph for problem in PROBLEM_SETS[name]() for _, graph in captured(problem).graphs]
     assert not [fault for graph in graphs for of in (ALL, CHAINS) for fault in faults(plans(graph, of))]
 
 

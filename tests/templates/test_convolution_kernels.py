@@ -64,10 +64,17 @@ GATHERED = {
     "softmax of minima over depth", "pixels alone in groups", "extremes of channels of pixels alone",
 }  # fmt: skip
 
-#: Each case in one of the variants that it has, by turns; the other one is exhaustive. So is every second case of half types, and
-#: the second half type of the others.
+#: Epilogues whose parts others have: their maps, what they store or reduce, and the kind of their convolution.
+RARE = {
+    "values and moments of a transposed convolution", "sums over channels of residues", "a value of the size of a transposed convolution",
+    "outputs of a stride of 7 in groups", "pairs that begin inside of sectors", "an image added to its convolution", "averages of aligned windows",
+    "maxima of windows of 9", "windows of a transposed convolution of stride 1", "softmax of pooled channels", "extremes of channels of pixels alone",
+}  # fmt: skip
+#: Each other case in one of the variants that it has, by turns; the other one is exhaustive. So is every second case of half types,
+#: and the second half type of the others.
 _BY_TMA = [case for case in CASES if case not in GATHERED]
-_ALWAYS = [*((case, "float32", "im2col") for case in _BY_TMA[::2]), *((case, "float32", "gather") for case in CASES if case not in _BY_TMA[::2]),
+_TURN = [case for case in _BY_TMA if case not in RARE][::2]
+_ALWAYS = [*((case, "float32", "im2col") for case in _TURN), *((case, "float32", "gather") for case in CASES if case not in {*_TURN, *RARE}),
            *((case, dtype, "gather") for case, dtype in zip([*HALVES][::2], itertools.cycle(NARROW)))]
 _EVERY = [*((case, "float32", "gather") for case in CASES), *((case, "float32", "im2col") for case in _BY_TMA), *((case, dtype, "gather") for case in HALVES for dtype in NARROW)]
 

@@ -263,19 +263,23 @@ def error(exact: torch.Tensor, found: torch.Tensor) -> float:
 _LONG_CASES = {
     "long sums of few, with columns of w for rows", "tiles of w for two blocks", "bfloat16, tiles of columns for two blocks",
     "three warpgroups in turns, with a batch of matrices", "softmax of groups of columns", "layer norm of a batch of matrices",
-    "group norm beside what it is of",
+    "group norm beside what it is of", "tiles of x for two blocks", "causal attention in blocks of several tiles",
 }  # fmt: skip
 #: The product of rows on the left in the variant that "a batch of transposed matrices" has, too.
 _LONG_POINTS = {("long rows on the left", 2)}
-#: Cases that run in one variant: "group norm of columns" runs in all.
-_GROUPS = {"the least of each normalised group of columns", "a sum and a maximum of groups of columns"}
+#: Groups of columns: one variant, beside those of the test of rows that are not finite.
+_GROUPS = {"group norm of columns", "the least of each normalised group of columns", "a sum and a maximum of groups of columns"}
+#: What a point must have new among those of its plan, to run always: how its kernel divides the work.
+_STRATEGIES = {"variant", "row_per", "merge", "line"}
 
 
 def _parameters() -> Iterator[Any]:
-    """Each case with each point; one of a variant that the case has had is exhaustive, and so are long cases."""
+    """Each case with each point; a further point of a case whose strategies the case has had is exhaustive, and so are long cases."""
     for case, (_, _, points) in CASES.items():
+        had: set[tuple[str, object]] = set()
         for number, point in enumerate(points):
-            again = "variant" in point and any(point["variant"] == earlier.get("variant") for earlier in points[:number])
+            strategies = {item for item in point.items() if item[0] in _STRATEGIES}
+            again, had = number > 0 and strategies <= had, had | strategies
             rare = again or case in _LONG_CASES or (case, number) in _LONG_POINTS or (case in _GROUPS and number > 0)
             yield pytest.param(case, number, marks=[pytest.mark.exhaustive] if rare else [])
 

@@ -24,8 +24,8 @@ REFUSED = (r"\btry\s*:", r"\bexcept\s*:", r"\bexcept\s+\w+", r"\bpass\b")
 DEVICES = {"cpu": cpu(), "cuda": for_arch("sm_90")}
 #: The reference problems in modes in which they differ: two of them have no batch norm.
 IN_MODES = [(NAMES[0], "eval"), *((NAMES[1], mode) for mode in ("train", "eval", "both")), (NAMES[2], "train"), (NAMES[3], "both")]
-#: Files that are exhaustive: one for both modes has the kernels of each of them.
-ALIKE = {(NAMES[1], "train"), (NAMES[1], "eval")}
+#: Files that are exhaustive: one for both modes has the kernels of each of them, and those of the other batch norm.
+ALIKE = {(NAMES[1], "train"), (NAMES[1], "eval"), (NAMES[3], "both")}
 
 
 @lru_cache(maxsize=None)
