@@ -92,6 +92,10 @@ class Design:
         self.kernels = PlanKernels(hardware, accuracy)
         self._more = 0  # options that are put together from others
 
+    def without_weight_copies(self) -> Design:
+        """The design whose candidates keep no weight in another form beside it."""
+        return Design(self.problem, self.capture.without_weight_copies(), self.hardware, self.accuracy)
+
     @cached_property
     def choices(self) -> tuple[_Choice, ...]:
         graphs = self.capture.graphs

@@ -14,7 +14,7 @@ from kgen.compiler.fusion.cutter import Cutter
 from kgen.compiler.fusion.fusion import rewritten
 from kgen.compiler.fusion.programs import Programs
 from kgen.compiler.fusion.steps import FusionPlan, Kernel, Step, plan_of
-from kgen.compiler.fusion.template import Template
+from kgen.compiler.fusion.template import Template, suits
 from kgen.compiler.fusion.values import roots
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.forms import FormError, formed
@@ -139,7 +139,7 @@ def _scheduled(cutter: Cutter, steps: Sequence[Step], cut: Cut, templates: Mappi
             template, program = templates.get(schedule), cutter.lowered(step.nodes, step.outputs)
             if template is None:
                 raise CutError(f"there is no schedule {schedule[:60]!r}: there are {', '.join(templates)}")
-            if program is None or not template.takes(program):
+            if program is None or not suits(template, cutter.graph, program):
                 raise CutError(f"the schedule {schedule} does not compute {', '.join(step.nodes)}; {step.schedule} does")
             step = replace(step, schedule=schedule, overwrites=step.overwrites if template.in_place else None)
         found.append(step)
