@@ -11,7 +11,14 @@ import click
 
 from kgen.cli.group import INTERRUPTED, NO_SUCCESS, main, say
 from kgen.cli.listing import db_option
-from kgen.cli.options import ORIGINS, check_accuracy, judging_options, open_database, problem_options, weight_copies_option
+from kgen.cli.options import (
+    ORIGINS,
+    check_accuracy,
+    judging_options,
+    open_database,
+    problem_options,
+    weight_copies_option,
+)
 
 if TYPE_CHECKING:
     from kgen.events import Finished
