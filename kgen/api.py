@@ -22,6 +22,7 @@ def optimize(
     device: str | None = None,
     db: str | None = None,
     cached_only: bool = False,
+    weight_copies: bool = True,
     progress: bool = True,
 ) -> "torch.nn.Module":
     """A module that computes what ``module`` computes, faster where kgen has proven that, and never another result.
@@ -36,6 +37,7 @@ def optimize(
     range are such shapes. The search takes about ``minutes``, unless the store has this module already.
     ``cached_only=True`` never searches. ``accuracy`` is a class of accuracy: ``pytorch``, ``fp32`` or ``tf32``. ``modules`` is
     ``"whole"`` (the module as one problem), ``"auto"`` (else its submodules that take the time), or paths of submodules.
+    ``weight_copies=False`` leaves out kernels that keep a weight in another form beside it, so that peak memory is PyTorch's.
     ``device`` is a check only: the device of the inputs is used. ``db`` names a database, as ``--db`` does.
 
     Raises PyTorch's own error where the module does not take the inputs, and :class:`kgen.errors.KgenError` for other faults.
@@ -73,7 +75,7 @@ def optimize(
             print(f"kgen: {text}", file=sys.stderr)
 
     with torch.inference_mode(False), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-        return optimized(module, calls, Options(minutes, wanted, modules, device, db, cached_only, tell=tell))
+        return optimized(module, calls, Options(minutes, wanted, modules, device, db, cached_only, weight_copies=weight_copies, tell=tell))
 
 
 def save_problem(

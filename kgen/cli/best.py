@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Mapping, Sequence
 
@@ -18,6 +19,7 @@ HUB = "hub"  #: the value of ``--to`` that names a layout by itself
 if TYPE_CHECKING:
     from kgen.store import Database
     from kgen.store.results import BestRow
+    from kgen.store.selection import Selection
 
 
 @main.command()
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 @problem_options
 @click.option("--accuracy", type=click.Choice(ACCURACIES), help="Class of accuracy.  [default: the strictest swept]")
 @origin_option
+@click.option("--no-weight-copies", is_flag=True, help="Candidates of sweeps with --no-weight-copies alone.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE|DIR",
     help="Verify again, and write to FILE, or into DIR; `-` is stdout.",
@@ -44,6 +47,7 @@ def best(
     dtype: str | None,
     accuracy: str | None,
     origin: str,
+    no_weight_copies: bool,
     output: Path | None,
     folder: Path | None,
     package: str | None,
@@ -71,20 +75,21 @@ def best(
     if destinations and (package is None or package == HUB):
         raise click.UsageError("--destinations needs --to FILE.json", click.get_current_context())
     target = _package_target(package, folder, output)
+    among = replace(listing.among, weight_copies=not no_weight_copies)
     with open_database(listing.db) as database:
         if problem is not None and is_set([problem]):
-            rows = _rows_of_folder(database, problem, overrides, mode, dtype, accuracy, listing, kinds_of(origin))
+            rows = _rows_of_folder(database, problem, overrides, mode, dtype, accuracy, among, kinds_of(origin))
             if target:
                 raise click.UsageError("--to takes one PROBLEM, not a folder", click.get_current_context())
             code = _show_bests([row for row, _ in rows], listing)
             return code if output is None else _export_folder(database, rows, Path(problem), output, any_right, listing)
         chosen = None if problem is None else [lookup.find(database, problem, overrides, mode, dtype).id]
         wanted = Accuracy(accuracy) if accuracy else None
-        rows = ranking.best(database, problem_ids=chosen, accuracy=wanted, among=listing.among, limit=listing.limit, kinds=kinds_of(origin))
+        rows = ranking.best(database, problem_ids=chosen, accuracy=wanted, among=among, limit=listing.limit, kinds=kinds_of(origin))
         if problem is None:
             return _show_bests(rows, listing)
         if not rows:
-            given = [*([f"--accuracy {accuracy}"] if accuracy else []), *listing.given]
+            given = [*([f"--accuracy {accuracy}"] if accuracy else []), *(["--no-weight-copies"] if no_weight_copies else []), *listing.given]
             filters = " ".join(["", "with", *given] if given else [])
             raise NotFoundError(f"{problem} was never swept{filters}, into {database.name}: `kgen sweep` does it")
         code = _show_best(database, rows[0], None if output and paths.is_stdout(output) else listing)
@@ -113,7 +118,7 @@ def _package_target(package: str | None, folder: Path | None, output: Path | Non
 
 def _rows_of_folder(
     database: Database, folder: str, overrides: Mapping[str, str], mode: str | None, dtype: str | None,
-    accuracy: str | None, listing: Listing, kinds: Sequence[str],
+    accuracy: str | None, among: Selection, kinds: Sequence[str],
 ) -> list[tuple[BestRow, Path]]:  # fmt: skip
     """The bests of a folder's problems that were swept, with their files, in the order of the folder."""
     from kgen.cli import lookup
@@ -130,7 +135,7 @@ def _rows_of_folder(
             chosen = lookup.find(database, str(member.path), overrides, mode, dtype)
         except NotFoundError:
             continue
-        rows = ranking.best(database, problem_ids=[chosen.id], accuracy=wanted, among=listing.among, kinds=kinds)
+        rows = ranking.best(database, problem_ids=[chosen.id], accuracy=wanted, among=among, kinds=kinds)
         found += [(row, member.path) for row in rows[:1]]
     if not found:
         raise NotFoundError(f"no problem in {folder} was swept with these options, into {database.name}: `kgen sweep {folder}` does it")

@@ -54,6 +54,14 @@ def origin_option(function: Command) -> Command:
     )(function)  # fmt: skip
 
 
+def weight_copies_option(function: Command) -> Command:
+    """The option that leaves out candidates which keep a weight in another form beside it."""
+    return click.option(
+        "--weight-copies/--no-weight-copies", default=True,
+        help="Whether candidates may keep packed, split or folded weights beside these; without, peak memory is PyTorch's.  [default: may]",
+    )(function)  # fmt: skip
+
+
 def kinds_of(origin: str) -> Sequence[str]:
     """The kinds of sweeps whose candidates count."""
     from kgen.store import models

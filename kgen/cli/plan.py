@@ -9,7 +9,7 @@ import click
 
 from kgen.cli.group import main
 from kgen.cli.on_paper import capture_server
-from kgen.cli.options import problem_options
+from kgen.cli.options import problem_options, weight_copies_option
 
 
 @main.command()
@@ -18,8 +18,11 @@ from kgen.cli.options import problem_options
 @click.option(
     "--arch", metavar="sm_90|cpu", help="Architecture of the prediction.  [default: this machine's GPU, else sm_90]"
 )
+@weight_copies_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def plan(problem: str, overrides: Mapping[str, str], mode: str | None, dtype: str | None, arch: str | None, as_json: bool) -> None:
+def plan(
+    problem: str, overrides: Mapping[str, str], mode: str | None, dtype: str | None, arch: str | None, weight_copies: bool, as_json: bool
+) -> None:
     """Predict the best plans for PROBLEM, without a run.
 
     PROBLEM is a file, or the name of a known problem. The answer has the captured operators and the best few plans,
@@ -35,7 +38,7 @@ def plan(problem: str, overrides: Mapping[str, str], mode: str | None, dtype: st
     with capture_server() as server:
         from kgen.tuning.plan import plan as planned  # while torch is loaded
 
-        found = planned(asked, arch, server)
+        found = planned(asked, arch, server, weight_copies=weight_copies)
     from kgen.views import plan as view
     from kgen.views.console import console
 

@@ -11,7 +11,14 @@ import click
 
 from kgen.cli.group import INTERRUPTED, NO_SUCCESS, main, say
 from kgen.cli.listing import db_option
-from kgen.cli.options import ORIGINS, check_accuracy, judging_options, open_database, problem_options
+from kgen.cli.options import (
+    ORIGINS,
+    check_accuracy,
+    judging_options,
+    open_database,
+    problem_options,
+    weight_copies_option,
+)
 
 if TYPE_CHECKING:
     from kgen.events import Finished
@@ -57,6 +64,7 @@ STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe", "tasks")
     help="Sweep on a Ray cluster: auto, HOST:PORT, or local:N for N nodes on this machine.",
 )
 @click.option("--fresh", is_flag=True, help="Start over: do not continue an earlier sweep or reuse its results.")
+@weight_copies_option
 @db_option
 @click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the table at the end only.")
@@ -76,6 +84,7 @@ def sweep(
     at_once: int,
     cluster: str | None,
     fresh: bool,
+    weight_copies: bool,
     db: str | None,
     as_json: bool,
     quiet: bool,
@@ -145,6 +154,7 @@ def sweep(
         baselines=baselines,
         fresh=fresh,
         db=db,
+        weight_copies=weight_copies,
     )
     if suite:
         from kgen.cli.suite import run_suite

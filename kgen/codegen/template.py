@@ -6,7 +6,7 @@ import math
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
 from kgen.candidate import Params
 from kgen.codegen.space import Space
@@ -175,6 +175,10 @@ def _no_lack(hardware: Hardware) -> str:
     return ""
 
 
+def _nothing_copied(program: Program) -> Sequence[str]:
+    return ()
+
+
 def _library_arithmetic(params: Params) -> Arithmetic | None:
     return None
 
@@ -190,6 +194,7 @@ class Template:
     ``space(task)``             the combinations of parameters for a task
     ``render(schedule)``        the context of the text, and how its launcher is called
     ``lacks(hardware)``         what a device of that kind lacks for it, in one line; empty where it lacks nothing
+    ``copied(program)``         the operands of which :func:`render` prepares a copy where they are weights
     ``arithmetic(params)``      how its contractions are multiplied; ``None`` where it computes none
 
     The space follows from what the kernel computes, and from :attr:`Task.surroundings`: layers that a model repeats share one.
@@ -205,6 +210,7 @@ class Template:
     space: Callable[[Task], Space]
     render: Callable[[Any], Rendering]
     lacks: Callable[[Hardware], str] = _no_lack
+    copied: Callable[[Program], Sequence[str]] = _nothing_copied
     arithmetic: Callable[[Params], Arithmetic | None] = _library_arithmetic
     in_place: bool = False
     share: float = 1.0

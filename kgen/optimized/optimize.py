@@ -34,6 +34,7 @@ from kgen.problems.problem import Problem
 from kgen.protocol import BASELINES, Accuracy
 from kgen.statistics import Interval
 from kgen.store import Database, modules, queries, ranking
+from kgen.store.selection import Selection
 from kgen.tuning.opening import SweepRequest
 from kgen.tuning.sweep import run
 
@@ -56,6 +57,7 @@ class Options:
     cached_only: bool = False
     baselines: tuple[str, ...] = BASELINES
     budget: int | None = None  # candidates of each sweep
+    weight_copies: bool = True
     tell: Callable[[str], None] = field(default=lambda text: None)
 
 
@@ -159,7 +161,8 @@ def _check(module: nn.Module, calls: Sequence[Call], options: Options) -> None:
 
 def _settings(options: Options) -> tuple[Any, ...]:
     """All that a stored result holds for, beside the module and its calls."""
-    return ("module", options.accuracy, options.modules, *sorted(live.flags().items()))
+    copies = () if options.weight_copies else ("no weight copies",)
+    return ("module", options.accuracy, options.modules, *copies, *sorted(live.flags().items()))
 
 
 def _known(module: nn.Module, calls: Sequence[Call], options: Options) -> tuple[str, Found | tuple[Tried, ...]]:
@@ -304,6 +307,7 @@ class _Searching:
         device = tensors_of([*call[0], *call[1].values()])[0].device
         request = SweepRequest(
             problem, str(device), options.accuracy, budget=options.budget, seconds=max(seconds, 1.0), baselines=options.baselines, db=options.db,
+            weight_copies=options.weight_copies,
         )  # fmt: skip
         finished = run(request, _listener(options.tell))
         if finished.state == "interrupted":
@@ -311,7 +315,8 @@ class _Searching:
         with Database.open(options.db) as database:
             ids = [row.id for row in queries.problems(database, source_hash=problem.source_hash)]
             accuracy = options.accuracy if options.accuracy is not Accuracy.TF32 else None  # it may be stored as fp32
-            best = next(iter(ranking.best(database, problem_ids=ids, accuracy=accuracy)), None)
+            among = Selection(weight_copies=options.weight_copies)
+            best = next(iter(ranking.best(database, problem_ids=ids, accuracy=accuracy, among=among)), None)
             trial_row = best.trial if best else None
             if best is None or trial_row is None:
                 return f"{_NOT_FASTER}: no right kernel was found"

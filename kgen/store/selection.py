@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, exists, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, exists, false, or_, select
 
 from kgen.store import holder, models
 
@@ -18,13 +18,15 @@ class Selection:
     """Sweeps that ran on ``device`` (``cpu``, ``cuda``, ``cuda:1``), have ``status``, and began in this time.
 
     ``status`` is one of :data:`STATES`, or a :class:`kgen.protocol.Status` that at least one candidate has.
-    The moment ``since`` is included, and ``before`` is not.
+    The moment ``since`` is included, and ``before`` is not. Without ``weight_copies``, they are sweeps whose candidates keep no
+    weight in another form.
     """
 
     device: str | None = None
     status: str | None = None
     since: datetime | None = None
     before: datetime | None = None
+    weight_copies: bool = True
 
     def conditions(self, connection: Connection) -> list[ColumnElement[bool]]:
         """The conditions on a row of ``sweep``."""
@@ -41,6 +43,8 @@ class Selection:
             found.append(table.started_at >= self.since)
         if self.before is not None:
             found.append(table.started_at < self.before)
+        if not self.weight_copies:
+            found.append(table.arguments["weight_copies"].as_boolean() == false())
         return found
 
 

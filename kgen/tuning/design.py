@@ -25,6 +25,7 @@ from kgen.codegen.target import target
 from kgen.codegen.template import Template, tasks
 from kgen.compiler.capture.capture import Capture, capture
 from kgen.compiler.capture.recordable import obstacle
+from kgen.compiler.fusion.chosen import planned_again
 from kgen.compiler.fusion.fusion import plans
 from kgen.compiler.fusion.steps import FusionPlan
 from kgen.compiler.graph.graph import OpGraph
@@ -91,6 +92,10 @@ class Design:
         self.predictor = Predictor(hardware, accuracy)
         self.kernels = PlanKernels(hardware, accuracy)
         self._more = 0  # options that are put together from others
+
+    def without_weight_copies(self) -> Design:
+        """The design whose candidates keep no weight in another form beside it."""
+        return Design(self.problem, self.capture.without_weight_copies(), self.hardware, self.accuracy)
 
     @cached_property
     def choices(self) -> tuple[_Choice, ...]:
@@ -270,7 +275,7 @@ class Design:
             return False
 
     def _find(self, plan: Plan) -> None:
-        """Add the option of a plan that leaves kernels of another one to the library, or is put together from several."""
+        """Add the option of a plan that leaves kernels of another one to the library, is put together from several, or has others."""
         for number in range(self.fused):
             choice, numbers = self.choices[number], self.regions(number)
             if choice.data.rewrites == plan.rewrites and numbers[:1] == [number]:
@@ -282,6 +287,11 @@ class Design:
             left = left_kernels(choice.data.steps, plan.steps) if choice.data.rewrites == plan.rewrites else None
             if left and (found := self.leave_to_library(number, left)) is not None and self.choices[found].data == plan:
                 return
+
+        if len(self.choices[0].plans) == 1:  # kernels that a proposer has chosen
+            mode, graph = self.capture.graphs[0]
+            if (chosen := planned_again(graph, usable(self.hardware), plan)) is not None and chosen.kernels:
+                self.add(((mode, chosen),))
 
     @cached_property
     def _numbers(self) -> dict[str, int]:

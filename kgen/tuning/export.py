@@ -182,4 +182,5 @@ def _renders_again(problem: Problem, candidate: Candidate, devices: DevicePool) 
             design = designed(problem, devices)
         except CaptureError:
             return False
-    return design.renders(candidate.plan_data, candidate.params, candidate.source)
+    designs = (design, design.without_weight_copies())
+    return any(of.renders(candidate.plan_data, candidate.params, candidate.source) for of in designs)

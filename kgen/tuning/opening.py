@@ -29,7 +29,8 @@ class SweepRequest:
     then are cut, and a notice says so. ``device`` may name several equal GPUs (``cuda:0,cuda:1``, ``cuda:all``).
     ``strategy`` is one of :data:`kgen.tuning.search.STRATEGIES`; the default is :func:`kgen.tuning.search.chosen`.
     ``fresh`` starts a new sweep without stored results. ``kind`` is what the store calls it. ``trust`` says how strictly its
-    candidates are judged, and ``template`` is the path and a hash of their template, where a user wrote it.
+    candidates are judged, and ``template`` is the path and a hash of their template, where a user wrote it. Without ``weight_copies``,
+    no candidate keeps a weight in another form beside it.
     """
 
     problem: Problem
@@ -46,6 +47,7 @@ class SweepRequest:
     kind: str = "sweep"
     trust: Trust = Trust.OWN
     template: tuple[str, str] | None = None
+    weight_copies: bool = True
 
 
 def open_devices(request: SweepRequest, on_event: events.Listener, started: float) -> DevicePool:

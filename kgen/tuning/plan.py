@@ -116,9 +116,10 @@ class Planned:
         return [aten_name(node) for mode in self.modes for node in mode.best[0].library_calls]
 
 
-def plan(problem: Problem, arch: str | None = None, server: Server | None = None) -> Planned:
+def plan(problem: Problem, arch: str | None = None, server: Server | None = None, *, weight_copies: bool = True) -> Planned:
     """Plan a problem on an architecture (``sm_90``, ``cpu``), by default that of this machine's GPU. The problem's code
-    runs in a process that ``server`` forks; without one, in this process.
+    runs in a process that ``server`` forks; without one, in this process. Without ``weight_copies``, no plan keeps a weight in another
+    form beside it.
 
     PyTorch is taken with its default flags: float32 in matmuls, TF32 in convolutions where cuDNN probably uses it. Raises
     :class:`kgen.errors.DeviceError` for an unknown architecture and :class:`kgen.errors.ProblemError` where the problem
@@ -126,6 +127,7 @@ def plan(problem: Problem, arch: str | None = None, server: Server | None = None
     """
     hardware = hardware_of(arch)
     settled, capture = capture_apart(problem, hardware.device_type, server)
+    capture = capture if weight_copies else capture.without_weight_copies()
     graphs = capture.graphs[:1] if capture.same else capture.graphs
     predictor = Predictor(hardware)
     return Planned(settled, hardware, tuple(_mode(mode, graph, predictor) for mode, graph in graphs))

@@ -102,6 +102,8 @@ def _run(
         open_devices(request, on_event, started) as devices,
     ):
         design = design_of(request.problem, devices, time_budget.cut_at(request.seconds, started))
+        if not request.weight_copies:
+            design = design.without_weight_copies()
         if devices.first.hardware.device_type == HOST.name and (lacking := lacks_instructions(design.problem.dtype)):
             on_event(events.Notice(lacking))
         request = replace(request, accuracy=devices.first.accuracy)  # as it is stored
@@ -140,6 +142,7 @@ def arguments(request: SweepRequest, device: str, strategy: str | None) -> dict[
         "seed": request.seed,
         "baselines": request.baselines,
         **(dict(zip(("file", "text"), request.template)) if request.template else {}),
+        **({} if request.weight_copies else {"weight_copies": False}),
     }
 
 

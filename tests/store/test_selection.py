@@ -64,3 +64,9 @@ def test_time_in_another_zone_is_the_same_time(filled: Filled) -> None:
     zone = rows.now().astimezone().tzinfo
     [row] = queries.sweeps(filled.database)
     assert found(filled.database, since=row.started_at.astimezone(zone)) == [filled.sweep]
+
+
+def test_sweeps_without_copies_of_weights_are_those_that_were_asked_so(filled: Filled) -> None:
+    more = filled.start(weight_copies=False)
+    assert found(filled.database, weight_copies=False) == [more]
+    assert found(filled.database) == [more, filled.sweep]

@@ -7,6 +7,7 @@ from models import design, made, module, source
 
 from kgen.compiler.fusion.chosen import Cut, CutError
 from kgen.devices.hardware import cpu
+from kgen.plan import Plan
 from kgen.tuning.cutting import cut
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
@@ -56,6 +57,30 @@ def test_cut_that_makes_no_plan_says_why(of: Design, by: Cut, words: str) -> Non
     with pytest.raises(CutError) as refused:
         cut(of, by)
     assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+BRANCHES = source(
+    "a, b = self.linear(x).relu(), self.linear(x * 3).relu()\nreturn torch.softmax(a.view(-1, 4).tanh(), 1), torch.softmax(b.exp() + 1, 1)",
+    "torch.randn(6, 20)", "self.linear = nn.Linear(20, 12)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "by"),
+    [
+        (TEXT, Cut((("add", "softmax"),))),
+        (TEXT, Cut((("relu", "mul"), ("softmax",)), ("pointwise", "inner_reduction"))),
+        (BRANCHES, Cut((("relu_1", "exp"), ("softmax",)))),
+        (BRANCHES, Cut((("relu", "view", "tanh"), ("mul",)))),
+    ],
+)
+def test_plan_of_a_cut_is_found_again_from_what_is_stored(text: str, by: Cut) -> None:
+    first, later = design(made(text), cpu()), design(made(text), cpu())
+    number = cut(first, by)
+    candidate = first.candidate(Point(number, first.options[number].plainest or ()))
+    stored = Plan.from_json(candidate.plan_data.to_json())
+    assert later.renders(stored, candidate.params, candidate.source)
+    assert not later.renders(stored, candidate.params, candidate.source + "\n")
 
 
 def test_kernels_that_wait_for_each_other_are_no_plan() -> None:

@@ -35,6 +35,10 @@ class Capture:
     same: bool = field(default=False)
     by_device: bool = field(default=False)
 
+    def without_weight_copies(self) -> Capture:
+        """The graphs whose plans keep no weight in another form beside it."""
+        return replace(self, graphs=tuple((mode, replace(graph, weight_copies=False)) for mode, graph in self.graphs))
+
     def laid_out(self, layouts: Mapping[str, Sequence[tuple[Sequence[int], Sequence[int]]]]) -> Capture:
         """The graphs with outputs as PyTorch stores them on a device: by mode, the sizes and strides of each tensor.
 

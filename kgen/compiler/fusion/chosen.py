@@ -7,6 +7,7 @@ Fusion proposes few of all cuts. This takes any, and says what is wrong with one
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Mapping, Sequence
 
@@ -14,11 +15,13 @@ from kgen.compiler.fusion.cutter import Cutter
 from kgen.compiler.fusion.fusion import rewritten
 from kgen.compiler.fusion.programs import Programs
 from kgen.compiler.fusion.steps import FusionPlan, Kernel, Step, plan_of
-from kgen.compiler.fusion.template import Template
-from kgen.compiler.fusion.values import roots
+from kgen.compiler.fusion.template import Template, suits
+from kgen.compiler.fusion.values import made_on_the_way, roots
 from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.compiler.operators.facts import label
 from kgen.compiler.operators.forms import FormError, formed
 from kgen.compiler.rewrites.table import Variant
+from kgen.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,50 @@ def chosen(graph: OpGraph, templates: Sequence[Template], cut: Cut) -> FusionPla
     if steps is None:
         raise CutError(f"{', '.join(sorted(missing))}: a value that others read, and that its kernel does not store and none computes again")
     return plan_of(variant, _scheduled(cutter, steps, cut, {t.name: t for t in templates}), cutter.programs)
+
+
+def planned_again(graph: OpGraph, templates: Sequence[Template], data: Plan) -> FusionPlan | None:
+    """The plan of one mode that was stored as ``data``; ``None`` where kernels of these operators make no plan, or another one.
+
+    A stored plan names operators by their labels. Operators of one label are taken in the order of the graph.
+    """
+    for variant in rewritten(graph, templates):
+        if data.rewrites != (("", variant.shown),):
+            continue
+        cutter = Cutter(variant, tuple(templates), {}, set(), Programs(variant.graph))
+        kernels = _kernels_of(cutter, data)
+        if kernels is None:
+            continue
+        schedules = tuple(step.schedule for step in data.steps if step.schedule)
+        try:
+            found = chosen(graph, templates, Cut(kernels, schedules, variant.rewrites))
+        except CutError:
+            continue
+        if found.data == data:
+            return found
+    return None
+
+
+def _kernels_of(cutter: Cutter, data: Plan) -> tuple[tuple[str, ...], ...] | None:
+    """The operators of each kernel of a stored plan, with the views between them; ``None`` where the graph has other operators."""
+    graph, on_the_way = cutter.graph, made_on_the_way(cutter.graph)
+    nodes = [n for n in graph.nodes if n.name not in on_the_way]
+    left: dict[str, list[str]] = {}
+    for node in reversed(nodes):
+        left.setdefault(label(node), []).append(node.name)
+    kernel_of: dict[str, int] = {}  # -1 is the library
+    numbers = itertools.count()
+    for step in data.steps:
+        number = next(numbers) if step.schedule else -1
+        for operator in step.operators:
+            if not left.get(operator):
+                return None
+            kernel_of[left[operator].pop()] = number
+    for node in nodes:
+        around = {kernel_of.get(name, -1) for name in (*node.values, *(user.name for user in graph.users(node.name)))}
+        if node.name not in kernel_of and len(around) == 1:
+            kernel_of[node.name] = around.pop()
+    return tuple(tuple(name for name, number in kernel_of.items() if number == kernel) for kernel in range(next(numbers)))
 
 
 def _variant(variants: Sequence[Variant], rewrites: Sequence[str]) -> Variant:
@@ -139,7 +186,7 @@ def _scheduled(cutter: Cutter, steps: Sequence[Step], cut: Cut, templates: Mappi
             template, program = templates.get(schedule), cutter.lowered(step.nodes, step.outputs)
             if template is None:
                 raise CutError(f"there is no schedule {schedule[:60]!r}: there are {', '.join(templates)}")
-            if program is None or not template.takes(program):
+            if program is None or not suits(template, cutter.graph, program):
                 raise CutError(f"the schedule {schedule} does not compute {', '.join(step.nodes)}; {step.schedule} does")
             step = replace(step, schedule=schedule, overwrites=step.overwrites if template.in_place else None)
         found.append(step)

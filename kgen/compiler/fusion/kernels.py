@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Sequence
 
 from kgen.compiler.fusion.programs import Programs
-from kgen.compiler.fusion.template import Template
+from kgen.compiler.fusion.template import Template, suits
 from kgen.compiler.fusion.values import (
     connected,
     is_pointwise,
@@ -152,7 +152,7 @@ class Kernels:
         program = self.lowered(nodes, outputs)
         if program is None and form is not None:
             self._refused.add(form)
-        return next((template for template in self.templates if program and template.takes(program)), None)
+        return next((template for template in self.templates if program and suits(template, self.graph, program)), None)
 
     def takes(self, piece: Sequence[Node]) -> bool:
         """Whether these nodes can be one kernel."""

@@ -55,6 +55,8 @@ def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> st
         lower(graph, (node.name,), (node.name,))
     except NotFusable as error:
         return str(error)
+    if not graph.weight_copies and any(map(graph.is_weight, node.values)):
+        return "kernels of it would keep a copy of its weight, and --no-weight-copies leaves these out"
     return lacks or "this kind of device has no kernel for it"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, Sequence
 
+from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.loops.program import Program
 
 
@@ -36,3 +37,11 @@ class Template(Protocol):
 
     def takes(self, program: Program, /) -> bool:
         """Whether a kernel of this schedule computes the program, with all that it stores."""
+
+    def copied(self, program: Program, /) -> Sequence[str]:
+        """The operands that a kernel of the program keeps in another form where they are weights: packed, or split into terms."""
+
+
+def suits(template: Template, graph: OpGraph, program: Program) -> bool:
+    """Whether a template computes a program of the graph, without copies of weights where the graph wants none."""
+    return template.takes(program) and (graph.weight_copies or not any(map(graph.is_weight, template.copied(program))))

@@ -186,7 +186,8 @@ class OpGraph:
     ``batch`` is the batch size captured; ``batch_input`` is the input whose first dimension follows it (``None``: every
     size is fixed). ``guards`` lists arguments that are no tensors, as Python source, with the value that they had.
     ``signature`` is the text of forward's parameters. ``orders`` has, for each of ``returns``, the dimensions from the
-    outermost in PyTorch's memory to the innermost; an empty one is their own order.
+    outermost in PyTorch's memory to the innermost; an empty one is their own order. Without ``weight_copies``, plans keep no weight
+    in another form beside it.
     """
 
     inputs: tuple[Input, ...]
@@ -201,6 +202,7 @@ class OpGraph:
     constants: tuple[Constant, ...] = ()
     signature: str = ""
     orders: tuple[tuple[int, ...], ...] = ()
+    weight_copies: bool = True
 
     def type(self, name: str) -> Tensor:
         """The type of the value called ``name``."""

@@ -77,6 +77,7 @@ REWRITES: dict[str, Rewrite] = {
     )
 }
 
+_FEW_BYTES = 1 << 16  # of a weight in another form, which no graph does without: scales and shifts of a norm, say
 #: The name of the decomposition among a variant's rewrites.
 _DECOMPOSE = "decompose"
 
@@ -99,6 +100,12 @@ class Variant:
         return tuple(name for name in self.rewrites if name != _DECOMPOSE and REWRITES[name].shown)
 
 
+def _copies(graph: OpGraph, changed: OpGraph) -> bool:
+    """Whether a rewrite keeps a weight in another form, of more than a few bytes."""
+    known = {of.name for of in graph.folded}
+    return any(of.name not in known and of.type.nbytes > _FEW_BYTES for of in changed.pruned().folded)
+
+
 def variants(
     graph: OpGraph, whole: frozenset[str] = frozenset(), *, channels_last: bool = False, attends: bool = False
 ) -> tuple[Variant, ...]:
@@ -117,7 +124,7 @@ def variants(
         current, names = start, [_DECOMPOSE] if start != graph else []
         for rewrite in pipeline:
             changed = rewrite.run(current)
-            if changed != current:
+            if changed != current and (graph.weight_copies or not _copies(current, changed)):
                 if rewrite.name not in names:
                     names.append(rewrite.name)
                 current = changed.pruned()

@@ -158,7 +158,7 @@ def _alone(graph: OpGraph, nodes: Sequence[Node], outputs: Sequence[str], names:
     return OpGraph(
         inputs=tuple(inputs), weights=tuple(weights), nodes=renamed, returns=returns, output=text, batch=graph.batch if leading else None,
         batch_input=leading, constants=tuple(constants), signature=", ".join(["self", *(i.name for i in inputs)]),
-        orders=tuple(graph.order(o) for o in outputs),
+        orders=tuple(graph.order(o) for o in outputs), weight_copies=graph.weight_copies,
     )  # fmt: skip
 
 

@@ -80,5 +80,5 @@ def render(schedule: Contraction) -> Rendering:
 
 TEMPLATE = Template(
     name="contraction", device_type="cpu", file="cpu/contraction/contraction.cpp.j2", takes=takes, schedule=Contraction,
-    space=space, render=render, arithmetic=lambda params: Arithmetic("float32")
+    space=space, render=render, copied=lambda program: (program.contraction.weight,), arithmetic=lambda params: Arithmetic("float32"),
 )  # fmt: skip

@@ -65,5 +65,6 @@ def render(schedule: Recurrent) -> Rendering:
 
 TEMPLATE = Template(
     name="recurrence", device_type="cpu", file="cpu/recurrence/recurrence.cpp.j2", takes=takes, schedule=Recurrent,
-    space=space, render=render, arithmetic=lambda params: Arithmetic("float32")
+    space=space, render=render, copied=lambda program: [layer.weight for layer in program.recurrence.layers],
+    arithmetic=lambda params: Arithmetic("float32"),
 )  # fmt: skip

@@ -76,6 +76,11 @@ def takes(program: Program) -> bool:
     return all(isinstance(size, int) and size % 8 == 0 for turned, rows in along for size in [rows if turned else of.k])
 
 
+def copied(program: Program) -> tuple[str, ...]:
+    """The right operand in float32, which is split into terms; those of half types are read where they are."""
+    return () if is_narrow(program.contraction.dtype) else (program.contraction.weight,)
+
+
 def _takes_spans(program: Program) -> bool:
     """Whether a warp finishes whole spans, and stores elements where it may have found sums of rows that are not finite."""
     whole = f"row * {program.cols} + col"
@@ -399,6 +404,6 @@ def _column_load(load: Load, vec: int, source: str) -> list[str]:
 
 TEMPLATE = Template(
     name="contraction", device_type="cuda", file="cuda/contraction/contraction.cu.j2", takes=takes,
-    schedule=Contraction, space=space, render=render, lacks=lacks, arithmetic=arithmetic,
+    schedule=Contraction, space=space, render=render, lacks=lacks, arithmetic=arithmetic, copied=copied,
     biased=True,  # tensor cores truncate where they add
 )  # fmt: skip

@@ -329,4 +329,5 @@ def _reduction(r: Reduce, at: int) -> dict[str, object]:
 TEMPLATE = Template(
     name="implicit_gemm", device_type="cuda", file="cuda/implicit_gemm/implicit_gemm.cu.j2", takes=takes,
     schedule=ImplicitGemm, space=space, render=render, lacks=lacks, arithmetic=arithmetic,
+    copied=lambda program: (program.contraction.weight,),  # packed
 )  # fmt: skip
