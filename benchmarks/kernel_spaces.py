@@ -43,13 +43,14 @@ def build(tasks: list[tuple[Task, dict]], hardware: Hardware, folder: Path) -> l
 
     def compile_one(number: int) -> list:
         group = tasks[number : number + KERNELS_PER_LIBRARY]
-        texts, arguments = [], []
+        texts, arguments, symbols = [], [], []
         for task, params in group:
             text, rendering = kernel_text(task, params)
             texts.append(text)
             arguments.append(rendering.arguments)
+            symbols += rendering.symbols
         source, library = folder / f"{number}.cu", folder / f"{number}.so"
-        source.write_text(translation_unit(texts, "cuda"))
+        source.write_text(translation_unit(texts, symbols, "cuda"))
         flags = [f for f in compiler_flags(hardware, []) if not f.startswith("-Xptxas")]
         subprocess.run(["nvcc", "-w", "-shared", "-Xcompiler", "-fPIC", "-std=c++17", *flags, "-o", library, source], check=True)
         loaded = ctypes.CDLL(str(library))
