@@ -203,7 +203,7 @@ def describe(of: Pass, stores: tuple[str, ...]) -> str:
     if of.loads:
         parts.append("load " + ", ".join(x.name for x in of.loads))
     if of.held:
-        parts.append("take up " + ", ".join(of.held))
+        parts.append("reuse " + ", ".join(of.held))
     if of.keeps:
         parts.append("keep " + ", ".join(of.keeps))
     parts += [f"reduce to {', '.join(r.names)}" for r in of.reductions]

@@ -1,4 +1,4 @@
-"""A plug-in for tests: an operator, a rewrite and a schedule, through the interfaces that kgen's own use."""
+"""A plug-in for tests: an operator, a rewrite, a schedule and a dtype, through the interfaces that kgen's own use."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kgen.codegen.arguments import arguments, rendering, sources, written
 from kgen.codegen.c_printer import load_statement, statement, store_statement
 from kgen.codegen.space import Axis, Space
 from kgen.codegen.template import Rendering, Schedule, Task, Template, parameter
+from kgen.compiler.graph import dtypes
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.loops.expr import exactly, x
 from kgen.compiler.loops.passes import passes_of
@@ -69,3 +70,5 @@ TEMPLATE = Template(
     folder=Path(__file__).parent,
 )
 registry.add(TEMPLATE)
+
+dtypes.add("uint16", dtypes.DType(memory="unsigned short", nbytes=2, kind="int"))

@@ -56,6 +56,11 @@ NARROW = tuple(name for name, dtype in DTYPES.items() if dtype.narrow)
 _OTHER_NBYTES = {"float64": 8, "complex64": 8, "complex128": 16}
 
 
+def add(name: str, dtype: DType) -> None:
+    """Take a further dtype into the table, under the name that PyTorch gives it."""
+    DTYPES[name] = dtype
+
+
 def nbytes(dtype: str) -> int:
     """Bytes of an element."""
     return DTYPES[dtype].nbytes if dtype in DTYPES else _OTHER_NBYTES.get(dtype, 4)
