@@ -93,10 +93,6 @@ class Design:
         self.kernels = PlanKernels(hardware, accuracy)
         self._more = 0  # options that are put together from others
 
-    def without_weight_copies(self) -> Design:
-        """The design whose candidates keep no weight in another form beside it."""
-        return Design(self.problem, self.capture.without_weight_copies(), self.hardware, self.accuracy)
-
     @cached_property
     def choices(self) -> tuple[_Choice, ...]:
         graphs = self.capture.graphs
@@ -304,6 +300,11 @@ class Design:
 
     def _choice(self, chosen: tuple[tuple[str, FusionPlan], ...]) -> _Choice:
         return _Choice(chosen, tuple(kernel for _, plan in chosen for kernel in self.kernels.of(plan)))
+
+
+def without_weight_copies(design: Design) -> Design:
+    """The design whose candidates keep no weight in another form beside it."""
+    return Design(design.problem, design.capture.without_weight_copies(), design.hardware, design.accuracy)
 
 
 def usable(hardware: Hardware) -> list[Template]:

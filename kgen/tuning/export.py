@@ -21,6 +21,7 @@ from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, Environment, Evaluation, Status
 from kgen.store import Database, queries
 from kgen.store.results import BestRow
+from kgen.tuning.design import without_weight_copies
 from kgen.tuning.sweep import designed
 
 MOST_AT_ONCE = 4  #: exports; each has an oracle and a worker
@@ -182,5 +183,5 @@ def _renders_again(problem: Problem, candidate: Candidate, devices: DevicePool) 
             design = designed(problem, devices)
         except CaptureError:
             return False
-    designs = (design, design.without_weight_copies())
+    designs = (design, without_weight_copies(design))
     return any(of.renders(candidate.plan_data, candidate.params, candidate.source) for of in designs)

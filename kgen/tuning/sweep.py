@@ -43,7 +43,7 @@ from kgen.statistics import median_ms
 from kgen.store import Database, queries
 from kgen.tuning import attempts, launching, leaders, precision, time_budget
 from kgen.tuning.capturing import capture_apart
-from kgen.tuning.design import Design
+from kgen.tuning.design import Design, without_weight_copies
 from kgen.tuning.equal_sweeps import one_at_a_time
 from kgen.tuning.health import HealthCheck
 from kgen.tuning.judged import Judged
@@ -103,7 +103,7 @@ def _run(
     ):
         design = design_of(request.problem, devices, time_budget.cut_at(request.seconds, started))
         if not request.weight_copies:
-            design = design.without_weight_copies()
+            design = without_weight_copies(design)
         if devices.first.hardware.device_type == HOST.name and (lacking := lacks_instructions(design.problem.dtype)):
             on_event(events.Notice(lacking))
         request = replace(request, accuracy=devices.first.accuracy)  # as it is stored

@@ -7,7 +7,7 @@ from models import made, source
 
 from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import cpu, for_arch
-from kgen.tuning.design import Design, captured
+from kgen.tuning.design import Design, captured, without_weight_copies
 from kgen.tuning.plan import plan
 from kgen.tuning.search import Point
 
@@ -32,7 +32,7 @@ def prepares(design: Design, number: int) -> bool:
 
 @pytest.mark.parametrize("arch", ["cpu", "sm_90a"])
 def test_no_candidate_keeps_a_copy_of_a_weight(designs: dict[str, Design], arch: str) -> None:
-    design, without = designs[arch], designs[arch].without_weight_copies()
+    design, without = designs[arch], without_weight_copies(designs[arch])
     assert any(prepares(design, number) for number in range(len(design.options)))
     assert not any(prepares(without, number) for number in range(len(without.options)))
     assert any(not choice.plans[0][1].control for choice in without.choices)  # kernels behind the product stay
