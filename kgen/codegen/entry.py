@@ -10,8 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from kgen.codegen.body import Body, Memory, Run
+from kgen.codegen.body import Body
 from kgen.codegen.forward import Forward, python_name
+from kgen.codegen.memory import Memory, Run
 
 #: ``c10::ScalarType`` by dtype: numbers of torch's C interface.
 _SCALAR_TYPES = {
@@ -70,12 +71,12 @@ class Entry:
 def entry(body: Body, forward: Forward) -> Entry | None:
     """The entry of a forward of one mode; ``None`` where it is not one run of kernels from its inputs to one result."""
     graph = body.graph
-    if len(body.steps) != 1 or not body.runs or forward.packed[0] is not None or forward.expectations() or graph.constants or body.listed:
+    if len(body.steps) != 1 or not body.runs or forward.packed[0] is not None or forward.expectations() or graph.constants or body.weights.listed:
         return None
     (step,), (run,), layout = body.steps, body.runs, body.layout(body.steps[0])
     dense = {local: source for source, local in step.dense.items()}
     inputs = {python_name(i.name): i for i in graph.inputs}
-    if step.behind or body.taken or len(step.lines) != len(dense) or forward.hidden or forward.arguments != forward.inputs:
+    if step.behind or body.weights.taken or len(step.lines) != len(dense) or forward.hidden or forward.arguments != forward.inputs:
         return None
     dtypes: dict[str, int] = {}
 

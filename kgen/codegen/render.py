@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
 
 from kgen import __version__, plan_name, syntax
 from kgen.candidate import CALL, GRAPH, LAUNCHING, Candidate, Params
-from kgen.codegen.body import Body, Run
+from kgen.codegen.body import Body
 from kgen.codegen.entry import Entry, entry
 from kgen.codegen.forward import Forward, targets
 from kgen.codegen.functions import Functions
 from kgen.codegen.linker import helpers
+from kgen.codegen.memory import Run
 from kgen.codegen.module_source import ModuleSource, module_source
 from kgen.codegen.registry import template_for
 from kgen.codegen.symbols import extension, linked, symbol
@@ -217,7 +218,7 @@ class _File:
             "functions": self._functions(),
             "alignment": self.target.alignment,
             "runs": runs,
-            "fillers": list(dict.fromkeys(a.filled.launcher for _, body in self.bodies for a in body.filled.values())),
+            "fillers": list(dict.fromkeys(a.filled.launcher for _, body in self.bodies for a in body.weights.filled.values())),
             "typed": any("typed(" in way["kept"]["pointed"] for way in ways if way["kept"]),
             "definitions": model.definitions,
             "bases": model.bases,
@@ -231,7 +232,7 @@ class _File:
             "ways": ways,
             "packed": packed,
             "packed_names": targets(packed_names),
-            "prepared_mb": sum(body.prepared_bytes for _, body in self.bodies if body.keeps) / 1e6,
+            "prepared_mb": sum(body.weights.prepared_bytes for _, body in self.bodies if body.weights.keeps) / 1e6,
             "graphs": self.launching == GRAPH,
             "entry": of_entry,
             "keeping": [way for way in ways if way["kept"]],
@@ -291,16 +292,16 @@ class _File:
 
     def _way(self, way: Way, body: Body) -> dict[str, Any]:
         """The context of a way's methods; ``kept`` is ``None`` where it keeps no weights."""
-        prefix = self._prefix(way)
+        prefix, weights = self._prefix(way), body.weights
         return {
             "mode": way.mode,
             "method": self._method(way),
             "lines": body.lines,
-            "kept": body.kept if body.keeps else None,
-            "paths": [*body.weights.values()],
-            "listed": [*body.listed.values()],
-            "targets": targets([*body.weights, *body.listed]),
-            "prepares": body.prepares if body.keeps else [],
+            "kept": weights.arguments if weights.keeps else None,
+            "paths": [*weights.paths.values()],
+            "listed": [*weights.listed.values()],
+            "targets": targets([*weights.paths, *weights.listed]),
+            "prepares": weights.prepares if weights.keeps else [],
             "constant": f"{prefix.upper()}WEIGHTS",
             "weights": f"_{prefix}weights",
             "prepare": f"_prepare_{prefix}weights",
