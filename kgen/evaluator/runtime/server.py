@@ -30,10 +30,10 @@ from kgen.evaluator.runtime.niceness import be_nicer
 MAINS = {
     "candidate": "kgen.evaluator.candidates.worker:main",
     "baseline": "kgen.evaluator.candidates.worker:main",
-    "oracle": "kgen.evaluator.correctness.oracle:main",
+    "oracle": "kgen.evaluator.correctness.desk:main",
     "build": "kgen.evaluator.candidates.build:main",
 }
-_PRELOAD = ("torch", "torch.utils.cpp_extension", "kgen.evaluator.candidates.worker", "kgen.evaluator.correctness.oracle",
+_PRELOAD = ("torch", "torch.utils.cpp_extension", "kgen.evaluator.candidates.worker", "kgen.evaluator.correctness.desk",
             "kgen.evaluator.candidates.build")
 
 

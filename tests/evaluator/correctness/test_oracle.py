@@ -8,7 +8,9 @@ import torch
 
 from kgen.errors import ProblemError
 from kgen.evaluator.correctness.distributions import DISTRIBUTIONS, mixtures
-from kgen.evaluator.correctness.oracle import Case, Oracle
+from kgen.evaluator.correctness.cases import Case
+from kgen.evaluator.correctness.health import health
+from kgen.evaluator.correctness.oracle import Oracle
 from kgen.evaluator.runtime.arena import map_tensors
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy
@@ -231,7 +233,7 @@ def test_nan_of_inputs_that_are_not_large_is_nan():
 def test_single_number_that_another_seed_gives_by_chance_is_no_trivial_answer() -> None:
     of = oracle("return y.square().mean()")
     of.pool[1] = of.pool[0]
-    assert of.health() == []
+    assert health(of) == []
 
 
 @pytest.mark.parametrize("least, threads", [(0.0, 2), (60.0, 1)])
@@ -311,7 +313,7 @@ def test_inputs_beside_timed_calls_may_have_fewer_rows_than_a_test_case(
 ) -> None:
     monkeypatch.setattr("kgen.evaluator.correctness.oracle.POOL_BYTES", 40)
     of = large("return torch.softmax(y, 1)")
-    assert [len(inputs[0]) for inputs in of.pool] == [64, 1] and of.health() == []
+    assert [len(inputs[0]) for inputs in of.pool] == [64, 1] and health(of) == []
 
 
 @pytest.mark.parametrize("forward", ["return torch.softmax(y, 1)", "return y - y.mean(0)", "return y.sum()"])
@@ -323,7 +325,7 @@ def test_a_large_problem_is_judged_as_a_small_one(large: Callable[[str], Oracle]
         assert all(row["ok"] for row in of.judge(case, [mine]))
     mine = output(of)
     assert ok(of, mine) and not ok(of, mine + 0.1 * mine.abs().mean())
-    assert of.health() == []
+    assert health(of) == []
 
 
 def test_inputs_of_a_large_problem_without_a_batch_are_held_one_case_at_a_time(large: Callable[[str], Oracle]) -> None:
@@ -359,8 +361,8 @@ def test_candidates_share_memory_for_outputs_only_where_one_output_is_large(
     """Candidates with room for two runs are judged side by side, where both outputs together are large."""
     text = TEXT.format(forward=" " * 8 + "return y")
     of = Oracle(Problem("p", "p.py", text, (), "eval", "eval"), "cpu", Accuracy.FP32, 1, 2, shared=False, strict=False)
-    monkeypatch.setattr("kgen.evaluator.correctness.oracle._LARGE_OUTPUT", share * of.output_bytes)
-    memories = [of.output_memory(subject, 2 * of.output_bytes) for subject in ("first", "second")]
+    monkeypatch.setattr("kgen.evaluator.correctness.outputs._LARGE_OUTPUT", share * of.output_bytes)
+    memories = [of.outputs.memory(subject, 2 * of.output_bytes) for subject in ("first", "second")]
     assert (memories[0] is memories[1]) == one
 
 
