@@ -18,7 +18,7 @@ _SHORT_INPUT, _LONG_INPUT = 0.05, 2.0  # seconds of one input; above the first, 
 
 
 class FreshInputs:
-    """What subjects give for fresh inputs of an oracle's cases, beside the values of the case that decide too little."""
+    """Outputs of subjects for fresh inputs of a case, where those of its own input decide too little."""
 
     def __init__(self, oracle: "Oracle") -> None:
         self._oracle = oracle
