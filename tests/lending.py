@@ -28,7 +28,7 @@ class Lender:
         if self._server is None:
             self._server = evaluator.server
             self._server._modules[0] = ",".join(self._first)
-        evaluator.server = evaluator._compilers = Lent(self._server)
+        evaluator.server = evaluator.compilers = Lent(self._server)
         return evaluator
 
     def close(self) -> None:

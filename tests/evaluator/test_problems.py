@@ -294,7 +294,7 @@ def test_a_loss_is_judged_over_several_inputs(on, forward, status):
 
 def test_flags_of_the_problems_file_reach_the_candidate(on):
     with on("import torch\ntorch.backends.cudnn.deterministic = True\n" + RELU, Accuracy.PYTORCH) as evaluator:
-        assert evaluator._opened["flags"] == [False, True, False, True]
+        assert evaluator.opened.flags == [False, True, False, True]
 
 
 @pytest.mark.parametrize("end,said", [("os._exit(0)", "left with exit code 0"), ("os.kill(os.getpid(), 11)", "killed by SIGSEGV")])

@@ -12,7 +12,9 @@ from lending import Lender
 from kgen.candidate import Candidate, Trust
 from kgen.errors import EvaluatorError, ProblemError
 from kgen.evaluator.correctness.validate import OracleClient, OracleFailed
-from kgen.evaluator.evaluator import Evaluator, _Evaluating
+from kgen.evaluator.baselines import Baselines
+from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.judging import Judging
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import ChannelTimeout
 from kgen.evaluator.runtime.process import ChildDied, describe
@@ -108,20 +110,20 @@ def test_a_reference_without_memory_is_tried_again_with_fewer_rows(evaluator, mo
     monkeypatch.setattr(OracleClient, "ask", failing)
     monkeypatch.setattr("kgen.evaluator.evaluator._FEWER_ROWS", 16)
     assert judged(evaluator).status is Status.OK
-    known = evaluator._running()._cases
+    known = evaluator.running()._cases
     sizes = {name: case.outputs["items"][0]["size"][0] for (name, _, _), case in known.items()}
     assert evaluator._rows == 8 and sizes["as given"] == 160 and sizes["all rows scaled"] == 8
 
 
 def test_a_baseline_that_fails_has_its_reason_and_the_others_go_on(tmp_path, problem, lender, monkeypatch):
-    prepare = Evaluator._prepare_baseline
+    prepare = Baselines.prepare_one
 
     def failing(self, name, server):
         if name == "compile":
             raise EvaluatorError("no compiler")
         return prepare(self, name, server)
 
-    monkeypatch.setattr(Evaluator, "_prepare_baseline", failing)
+    monkeypatch.setattr(Baselines, "prepare_one", failing)
     notices = []
     with lender.lend(Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, baselines=("compile", "eager"),
                                cache="warm", trust=Trust.OWN, notice=notices.append)) as running:
@@ -130,17 +132,17 @@ def test_a_baseline_that_fails_has_its_reason_and_the_others_go_on(tmp_path, pro
 
 
 def test_baselines_that_are_compiled_may_come_after_the_first_right_candidate(tmp_path, problem, lender, monkeypatch):
-    prepare = Evaluator._prepare_baseline
+    prepare = Baselines.prepare_one
 
     def uncompiled(self, name, server):
-        eager = self._workers.get("eager")
+        eager = self.workers.get("eager")
         runner = prepare(self, "eager", server)
         if eager is not None:
-            self._workers |= {name: self._workers["eager"], "eager": eager}
+            self.workers |= {name: self.workers["eager"], "eager": eager}
         runner.name = name
         return runner
 
-    monkeypatch.setattr(Evaluator, "_prepare_baseline", uncompiled)
+    monkeypatch.setattr(Baselines, "prepare_one", uncompiled)
     steps = []
     with lender.lend(Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, baselines=("compile", "eager"),
                                cache="warm", trust=Trust.OWN, step=steps.append, compiles_later=True)) as running:
@@ -149,7 +151,7 @@ def test_baselines_that_are_compiled_may_come_after_the_first_right_candidate(tm
         source = plain("return y")
         right = running.evaluate(Candidate(source, "by hand", {}, "cpu"), running.builder().build(source))
         assert right.status is Status.OK, right.reason
-        running._prepared(every=True)
+        running.compared.prepared(every=True)
         assert [timing.subject for timing in running.baselines()] == ["compile", "eager"]
 
 
@@ -159,7 +161,7 @@ def test_pytorchs_own_flags_are_stored_as_fp32_on_the_cpu(evaluator):
 
 def test_a_spare_worker_that_died_is_replaced(evaluator):
     assert judged(evaluator).status is Status.OK
-    spare = evaluator._spare._ready.result()
+    spare = evaluator.spare._ready.result()
     os.kill(spare.child._pid, 9)
     until = time.monotonic() + 10
     while not spare.child.has_ended() and time.monotonic() < until:
@@ -169,7 +171,7 @@ def test_a_spare_worker_that_died_is_replaced(evaluator):
 
 def killed_while_validated(monkeypatch, times, whom):
     """Kills a candidate's processes when validation begins, so many times: the worker itself, or the one that keeps it."""
-    validate, left = _Evaluating._validate, [None] * times
+    validate, left = Judging._validate, [None] * times
 
     def killing(self):
         if left:
@@ -178,7 +180,7 @@ def killed_while_validated(monkeypatch, times, whom):
             os.kill(keeper if whom == "keeper" else max(sandbox.descendants(keeper)), signal.SIGKILL)
         validate(self)
 
-    monkeypatch.setattr(_Evaluating, "_validate", killing)
+    monkeypatch.setattr(Judging, "_validate", killing)
 
 
 @pytest.mark.parametrize("whom", ["worker", "keeper"])
@@ -217,11 +219,11 @@ def test_limits_of_kgen_itself_are_no_signals_from_outside(evaluator):
 def judged_child(evaluator):
     """The process of a spare worker, which has a family and limits."""
     assert judged(evaluator).status is Status.OK
-    return evaluator._spare._ready.result().child
+    return evaluator.spare._ready.result().child
 
 
 def test_workers_of_a_large_problem_free_their_memory_between_turns(evaluator, monkeypatch):
-    monkeypatch.setattr(evaluator, "_large", True)
+    monkeypatch.setattr(evaluator, "large", True)
     evaluation = judged(evaluator)
     assert evaluation.status is Status.OK, evaluation.reason
     build = evaluator.builder().build(SOURCE)
@@ -230,7 +232,7 @@ def test_workers_of_a_large_problem_free_their_memory_between_turns(evaluator, m
 
 
 def test_of_large_outputs_the_second_is_still_compared_with_the_first(evaluator, monkeypatch):
-    monkeypatch.setattr("kgen.evaluator.evaluator._LARGE_BYTES", 0)
+    monkeypatch.setattr("kgen.evaluator.workers.LARGE_BYTES", 0)
     assert judged(evaluator).status is Status.OK
     source = plain("self.calls = getattr(self, 'calls', 0) + 1\nreturn y + (self.calls + 1) % 2")
     evaluation = evaluator.evaluate(Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source))

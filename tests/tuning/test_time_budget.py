@@ -178,9 +178,9 @@ def test_evaluator_leaves_out_only_what_is_compiled() -> None:
 
     request = sweep.SweepRequest(read_problem(PROBLEM), device="cpu", seconds=1.0)
     [evaluator] = sweep.open_devices(request, print, -100.0).evaluators
-    assert evaluator._compile_seconds("eager") > 0
+    assert evaluator.compared.compile_seconds("eager") > 0
     with pytest.raises(Failure, match="the time for compiling baselines is over"):
-        evaluator._compile_seconds("compile")
+        evaluator.compared.compile_seconds("compile")
 
 
 def test_tasks_are_tuned_only_where_candidates_have_time_behind_them(clock: list[float]) -> None:

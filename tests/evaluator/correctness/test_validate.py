@@ -7,7 +7,7 @@ import threading
 import pytest
 from candidates import plain
 
-from kgen.evaluator import evaluator as module
+from kgen.evaluator import judging as module
 from kgen.evaluator.correctness.validate import Failure, OracleClient, Validation, check_structure
 from kgen.protocol import Phase, Status
 
@@ -199,6 +199,6 @@ def test_elements_of_an_output_share_no_memory_unless_those_of_pytorch_do(size, 
     ("if x.shape[0] == 63:\n    sys.exit(0)\nreturn y", Status.RUNTIME_ERROR, "batch 63"),
 ])
 def test_verdicts_are_the_same_with_room(evaluator, judge, monkeypatch, body, status, reason):
-    monkeypatch.setattr(module, "Validation", lambda *given: Validation(*given[:-2], evaluator._opened["output_bytes"], given[-1]))
+    monkeypatch.setattr(module, "Validation", lambda *given: Validation(*given[:-2], evaluator.opened.output_bytes, given[-1]))
     evaluation = judge(plain(body))
     assert (evaluation.status, reason in evaluation.reason) == (status, True), evaluation.reason

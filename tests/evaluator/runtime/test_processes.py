@@ -167,7 +167,7 @@ def test_a_server_that_is_closed_while_it_starts_ends(tmp_path, monkeypatch):
 
 
 def test_an_oracle_that_dies_is_started_again(evaluator, judge):
-    evaluator._oracle.child.terminate()
+    evaluator.oracle.child.terminate()
     assert judge(plain("return y")).status is Status.OK
 
 
@@ -179,7 +179,7 @@ def test_a_process_that_the_system_ended_for_its_memory_ran_out_of_it(judge, mon
 
 def test_a_device_that_is_not_there_is_one_clear_line(problem, tmp_path, evaluator):
     other = Evaluator(problem, device="cuda:97", accuracy=Accuracy.FP32, home=tmp_path, baselines=("eager",))
-    other.server = other._compilers = Lent(evaluator.server)
+    other.server = other.compilers = Lent(evaluator.server)
     with pytest.raises(DeviceError, match="cuda:97: "):
         other.__enter__()
 

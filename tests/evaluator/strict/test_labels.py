@@ -58,13 +58,13 @@ def test_on_the_cpu_time_outside_library_operators_is_own():
 @pytest.fixture
 def profiled(evaluator, judge, monkeypatch):
     """Judges a foreign file with its profile."""
-    monkeypatch.setattr(evaluator._checks, "profiles", True)
+    monkeypatch.setattr(evaluator.checks, "profiles", True)
     return judge
 
 
 def test_the_share_of_own_kernels_is_labelled_when_asked_for(judge, profiled, monkeypatch, evaluator):
     assert any(label.startswith("own kernels") for label in profiled(render()).labels)
-    monkeypatch.setattr(evaluator._checks, "profiles", False)
+    monkeypatch.setattr(evaluator.checks, "profiles", False)
     assert not any(label.startswith("own kernels") for label in judge(render()).labels)
 
 
