@@ -6,7 +6,7 @@ from typing import Any, Mapping, Sequence
 
 @dataclass(frozen=True)
 class Opened:
-    """What the oracle answers to ``about`` and ``open``. ``cases`` are the test cases: distributions with modes.
+    """The answers to ``about`` and ``open``. ``cases`` are the test cases: distributions with modes.
 
     ``peak_bytes`` is the device memory of one forward in PyTorch, ``bytes`` are those of inputs and outputs, and ``copy_rate`` is
     in gigabytes (1e9) a second. ``load`` and ``prepare`` are given to workers as they are.

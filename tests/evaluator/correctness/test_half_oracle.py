@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kgen.errors import ProblemError
+from kgen.evaluator.correctness.health import health
 from kgen.evaluator.correctness.oracle import Oracle
 from kgen.problems.problem import HALF, Problem
 from kgen.protocol import Accuracy
@@ -39,7 +40,7 @@ def oracle(dtype: str, accuracy: Accuracy = Accuracy.PYTORCH) -> Oracle:
 @pytest.mark.parametrize("dtype", HALF)
 def test_one_rounding_at_the_end_is_right_in_each_distribution_and_zeros_are_not(dtype: str) -> None:
     of = oracle(dtype)
-    assert of.accuracy is Accuracy.PYTORCH and not of.health()
+    assert of.accuracy is Accuracy.PYTORCH and not health(of)
     wide = of.loaded.model().float()
     for name, mode in of.names():
         case = of.case(name, mode, "drawn")
