@@ -147,7 +147,7 @@ class Baselines:
         folder.mkdir(parents=True, exist_ok=True)
         options = evaluator.workers.options(worker=True) | {"scratch": str(folder), "compiles": name != "eager"}
         log = evaluator.home / "logs" / f"baseline-{name}.log"
-        variables = dict(evaluator.alone)
+        variables = dict(evaluator.seen_alone)
         if evaluator.foreign_problem:  # its caches serve no other problem
             options |= evaluator.workers.confinement(folder)
             variables |= dict.fromkeys(FOLDERS, str(folder))

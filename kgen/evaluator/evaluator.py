@@ -137,7 +137,7 @@ class Evaluator:
         self._first_ends = 0  # how often the oracle ended while it first ran the problem
         self._found_right = False  # a candidate with a kernel of its own
         self.lock = DeviceLock(HOST.name, self.notice, stop=self.closing)
-        self.alone: dict[str, str] = {}  # the environment in which a process sees this device alone
+        self.seen_alone: dict[str, str] = {}  # the environment in which a process sees this device alone
         self._making: threading.Thread | None = None  # makes test cases
         self._health: Health | None = None
         self.spare: SpareWorker | None = None
@@ -200,7 +200,7 @@ class Evaluator:
         release(oracle.close)
         named, _ = oracle.ask("key")
         self.lock = DeviceLock(named["key"], self.notice, stop=self.closing)
-        self.alone = named["alone"]
+        self.seen_alone = named["alone"]
         with self.lock.working():
             about, _ = oracle.ask("about")
             limits = about["hardware"]

@@ -68,7 +68,7 @@ class Workers:
     def options(self, *, worker: bool) -> dict[str, Any]:
         """Options of all processes. A ``worker``, of a candidate or a baseline, sees its device as the first."""
         evaluator = self._evaluator
-        return {"device": evaluator.kind.first if worker and evaluator.alone else evaluator.device, "accuracy": str(evaluator.accuracy),
+        return {"device": evaluator.kind.first if worker and evaluator.seen_alone else evaluator.device, "accuracy": str(evaluator.accuracy),
                 "threads": evaluator.threads, "shared": evaluator.shared, "strict": evaluator.checks.strict,
                 "subject": evaluator.checks.subject, "flags": evaluator.opened.flags}
 
@@ -92,7 +92,7 @@ class Workers:
         variables = dict.fromkeys(FOLDERS, str(scratch)) | {
             "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
             "USER": "kgen",  # a worker's user may have no name
-        } | dict(evaluator.checks.variables) | evaluator.alone
+        } | dict(evaluator.checks.variables) | evaluator.seen_alone
         while True:
             level = levels[self._level]
             with _STARTS:
