@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Callable, Iterator, Mapping, Sequence
+from typing import Callable, Iterator, Mapping
 
 from kgen.codegen.forward import Forward, python_name, targets, tuple_source
 from kgen.codegen.memory import TENSORS, WEIGHTS, Buffer, Launch, Layout, Memory, Pointer, Run, Step
@@ -169,15 +169,15 @@ class Body:
         if a.tensor in self.buffers and self.buffers[a.tensor][0] is step:
             _, buffer = self.buffers[a.tensor]
             buffer.values.append(python_name(values[0]))
-            self.buffers |= {v: (step, buffer) for v in values}
+            self.buffers |= dict.fromkeys(values, (step, buffer))
             return self._in_buffer(step, a.tensor)
         name = self._name(a.tensor, step)
         source = name if self._is_made(a.tensor) else dense(name, a.dtype)
         local = python_name(values[0])
         step.lines.append(f"{local} = {source}  # written over")
         step.made.append(local)
-        self.names |= {v: local for v in values}
-        self.overwrites |= {v: step for v in values}
+        self.names |= dict.fromkeys(values, local)
+        self.overwrites |= dict.fromkeys(values, step)
         return TENSORS, local
 
     def _is_made(self, value: str) -> bool:

@@ -21,8 +21,7 @@ from models import design, made, module, plainest, source
 
 from kgen.candidate import Candidate
 from kgen.compiler.capture.capture import capture
-from kgen.devices.hardware import Hardware
-from kgen.devices.hardware import gpu as limits
+from kgen.devices.hardware import Hardware, gpu as limits
 from kgen.evaluator.evaluator import Evaluator
 from kgen.problems.problem import LoadedProblem, Problem, load, read_problem
 from kgen.protocol import Accuracy, Evaluation, Status

@@ -13,7 +13,6 @@ from kgen.compiler.operators.table import OPS
 from kgen.problems.problem import LoadedProblem
 from kgen.tuning.search import Point
 
-
 #: Cases that always run without a compiler, in the tests of lowering, and whose operators stand in other cases, too.
 RARE = {
     "bags, weighted and largest", "images written in parts", "moved and turned", "rows selected", "cross entropy, smoothed", "norms", "the smallest",

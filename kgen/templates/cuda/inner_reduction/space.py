@@ -14,7 +14,15 @@ from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.devices.hardware import Hardware
 from kgen.templates.cuda import common
-from kgen.templates.cuda.inner_reduction.schedule import SLOT_BYTES, STRIP, InnerReduction, rows_in_cache, slots_of_ring, takes_pairs, through_ring
+from kgen.templates.cuda.inner_reduction.schedule import (
+    SLOT_BYTES,
+    STRIP,
+    InnerReduction,
+    rows_in_cache,
+    slots_of_ring,
+    takes_pairs,
+    through_ring,
+)
 
 #: Registers that a thread may spend on the kept row before occupancy falls too far. Blocks that share a row may spend more,
 #: because their other choice is to read it again.

@@ -196,7 +196,6 @@ class Statements:
         outer += [f"Vector<{DTYPES[s.dtype].memory}, {across}> {s.tensor}_result;" for s in stored]
         inner += [f"{s.tensor}_result.v[r] = {store_value(s)};" for s in stored]
         behind = [f"{self.store_vector}<{across}>({written(s, self.arguments)} + {s.access.index('first_row')}, {s.tensor}_result);" for s in stored]
-        steps = (*shared, *single, *of.maps, *(s for s in of.stores if s not in stored))
         chunks = [line for r in reductions for line in r.outer]
         return Columns(
             outer, self._head((*shared, *single, *of.maps, *(s for s in of.stores if s not in stored))), [*before, *maps_before, *chunks, *gather], inner,

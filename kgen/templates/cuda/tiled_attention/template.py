@@ -20,7 +20,15 @@ from kgen.compiler.loops.attention import Matrices, attention
 from kgen.compiler.loops.program import Program
 from kgen.devices.hardware import Hardware
 from kgen.devices.roofline import Arithmetic
-from kgen.templates.cuda.attention_context import ALIGNED, OfAttention, arguments, attention_context, loaded_in_vectors, padded, terms_memory
+from kgen.templates.cuda.attention_context import (
+    ALIGNED,
+    OfAttention,
+    arguments,
+    attention_context,
+    loaded_in_vectors,
+    padded,
+    terms_memory,
+)
 
 WIDEST = 256  # elements of a row of an operand; registers of a warpgroup hold no more of a result
 WIDEST_SPLIT = 128  # the same where sums of a tile wait beside the result

@@ -12,7 +12,16 @@ from functools import cached_property, partial
 from typing import Sequence
 
 from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
-from kgen.codegen.c_printer import block, fill, load_statement, load_value, row_statements, statement, store_statement, store_value
+from kgen.codegen.c_printer import (
+    block,
+    fill,
+    load_statement,
+    load_value,
+    row_statements,
+    statement,
+    store_statement,
+    store_value,
+)
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
@@ -96,7 +105,7 @@ class Windows(common.Launched):
     def width(self) -> int:
         """Elements of one load along a row."""
         loads = [p.access for p in self.parts.points if isinstance(p, Load) and self.inner.position in p.access.symbols]
-        fits = lambda v: (self.x * self.inner.stride % v == 0 and self.inner.size % v == 0  # noqa: E731
+        fits = lambda v: (self.x * self.inner.stride % v == 0 and self.inner.size % v == 0
                           and all(place.steps_by_one(self.inner.position, v) for place in loads))  # fmt: skip
         return next(v for v in self.widths if v == 1 or fits(v))
 
@@ -112,7 +121,7 @@ class Windows(common.Launched):
         loads = [p for p in parts.points if isinstance(p, Load)]
         if parts.pairs or parts.taps or inner.stride < LEAST_APART or not all(x.tensor for x in loads):
             return 0
-        fits = lambda v: inner.size % v == 0 and all(x.access.steps_by_one(inner.position, v) for x in loads if inner.position in x.access.symbols)  # noqa: E731
+        fits = lambda v: inner.size % v == 0 and all(x.access.steps_by_one(inner.position, v) for x in loads if inner.position in x.access.symbols)
         return next((v for v in self.widths if v > 1 and fits(v)), 0) if self.used <= MOST_SHARED else 0
 
     @property
@@ -144,7 +153,7 @@ class Windows(common.Launched):
     def stored_width(self) -> int:
         """Elements of one store along a row."""
         element = [s.access for s in self.program.stores]
-        fits = lambda v: self.x % v == 0 and self.inner.outputs % v == 0 and all(p.steps_by_one(self.inner.output, v) for p in element)  # noqa: E731
+        fits = lambda v: self.x % v == 0 and self.inner.outputs % v == 0 and all(p.steps_by_one(self.inner.output, v) for p in element)
         return next(v for v in self.widths if v == 1 or (self.inner.output != 0 and fits(v)))
 
     @property
