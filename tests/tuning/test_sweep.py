@@ -185,7 +185,7 @@ def test_read_only_folder_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
 
 def test_full_disk_is_one_line_and_exit_code_2_and_nothing_judged_is_lost(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    process = start_on_a_disk(home, "size=32m", *SHORT_SWEEP, "--budget", "2", "--json")
+    process = start_on_a_disk(home, "size=32m", *SHORT_SWEEP, "--budget", "3", "--json")
     wait_for_event(process, "evaluated")
     (home.folder / "fill").touch()
     ended = wait(process)
