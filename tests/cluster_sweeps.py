@@ -14,7 +14,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from judges import CheapBuilder, CheapDesign, CheapJudge, number_of
+from designs import CheapDesign
+from judges import CheapBuilder, CheapJudge, number_of
 
 from kgen import events, paths
 from kgen.candidate import Candidate

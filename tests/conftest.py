@@ -139,7 +139,7 @@ def turn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Turn]:
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Ended]:
     """A short sweep that found something faster: the folder that it ran in, and what it told as JSON."""
     home = Home(tmp_path_factory.mktemp("swept"))
-    return home, wait(home.start_brief(*SHORT_SWEEP, "--budget", "4", "--time", "180", "--json", FINAL_SECONDS="2"))
+    return home, wait(home.start_brief(*SHORT_SWEEP, "--budget", "2", "--time", "180", "--json", FINAL_SECONDS="2"))
 
 
 @pytest.fixture(scope="session")

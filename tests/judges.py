@@ -1,4 +1,4 @@
-"""Designs, builders and judges without templates, compilers and devices, for tests of what conducts them."""
+"""Builders and judges without compilers and devices, for tests of what conducts them. They import little: nodes of a cluster do so often."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ from kgen.protocol import (
     Status,
     Timing,
 )
-from kgen.tuning.design import Design
-from kgen.tuning.search import Point
 
 
 def number_of(text: str, below: int) -> int:
@@ -37,13 +35,6 @@ def number_of(text: str, below: int) -> int:
 
 def timing(subject: str, ms: float, depth: Depth = Depth.SCREEN) -> Timing:
     return Timing(subject, depth, "session", ((ms, ms), (ms, ms)))
-
-
-class CheapDesign(Design):
-    """Renders in no time."""
-
-    def candidate(self, point: Point) -> Candidate:
-        return Candidate(f"x = {point.option}, {point.choice}", self.choices[point.option].name, {}, "cpu", 1)
 
 
 @dataclass

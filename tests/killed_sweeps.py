@@ -19,7 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from judges import CheapBuilder, CheapDesign, CheapJudge, number_of
+from designs import CheapDesign
+from judges import CheapBuilder, CheapJudge, number_of
 
 from kgen import events
 from kgen.evaluator.pool import DevicePool

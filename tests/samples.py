@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kgen import plan_name
 from kgen.candidate import Candidate
@@ -24,7 +25,9 @@ from kgen.protocol import (
     Status,
     Timing,
 )
-from kgen.store import Database
+
+if TYPE_CHECKING:
+    from kgen.store import Database
 
 SOURCE = "batch_size = 8\n\nclass Model: ...\n\ndef get_inputs(): ...\n"
 

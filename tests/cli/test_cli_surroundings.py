@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -86,13 +87,25 @@ def read_only(kgen_home: Path) -> list[str]:
     return [*unshare, sys.executable, "-c", READ_ONLY, str(kgen_home), *KGEN]
 
 
-@pytest.mark.parametrize(
-    "command", [["history"], ["best", "made_up"], ["sql", "SELECT id FROM sweep"], ["export-history"], ["scores"]]
-)
-def test_read_only_home_is_read(won: Filled, read_only: list[str], command: list[str]) -> None:
+#: Runs several commands, one after the other, and tells how each ended.
+_EACH = """
+import json, sys
+from click.testing import CliRunner
+from kgen.cli import main
+
+ended = (CliRunner().invoke(main, words) for words in json.loads(sys.argv[1]))
+print(json.dumps([[answer.exit_code, answer.stdout, answer.stderr] for answer in ended]))
+"""
+
+
+def test_read_only_home_is_read(won: Filled, read_only: list[str]) -> None:
     won.database.close()
-    done = subprocess.run([*read_only, *command], capture_output=True, text=True)
-    assert (done.returncode, "made_up" in done.stdout or won.sweep in done.stdout) == (0, True), done.stderr
+    commands = [["history"], ["best", "made_up"], ["sql", "SELECT id FROM sweep"], ["export-history"], ["scores"]]
+    in_namespace = [*read_only[: -len(KGEN)], sys.executable, "-c", _EACH, json.dumps(commands)]
+    done = subprocess.run(in_namespace, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for command, (code, out, err) in zip(commands, json.loads(done.stdout), strict=True):
+        assert (code, "made_up" in out or won.sweep in out) == (0, True), (command, err)
 
 
 def test_read_only_home_is_not_written(won: Filled, read_only: list[str]) -> None:

@@ -35,6 +35,7 @@ class Request:
     baselines: tuple[str, ...]
     fresh: bool
     db: str | None
+    weight_copies: bool
 
 
 @pytest.fixture
@@ -86,17 +87,17 @@ def news(filled: Filled, state: str) -> Iterator[events.Event]:
 
 def test_sweep_is_given_what_was_typed(conductor: list[Request]) -> None:
     typed = "-D batch_size=16 --mode eval --device cpu --accuracy kernelbench --budget 7 --time 60 --jobs 2 --fresh"
-    typed += " --strategy random --seed 3"
+    typed += " --strategy random --seed 3 --no-weight-copies"
     assert kgen("sweep", "made_up", *typed.split(), "--baselines", "compile,eager").code == 0
     [request] = conductor
     assert (request.problem.overrides, request.problem.asked_mode) == ((("batch_size", 16),), "eval")
     baselines = ("eager", "compile")
-    assert request == Request(request.problem, "cpu", Accuracy.KERNELBENCH, 7, 60.0, "random", 3, 2, baselines, True, None)
+    assert request == Request(request.problem, "cpu", Accuracy.KERNELBENCH, 7, 60.0, "random", 3, 2, baselines, True, None, False)
 
 
 def test_sweep_compares_with_every_baseline_by_default(conductor: list[Request]) -> None:
     assert kgen("sweep", "made_up").code == 0
-    assert conductor[0].baselines == BASELINES
+    assert conductor[0].baselines == BASELINES and conductor[0].weight_copies
 
 
 def test_sweep_shows_device_baselines_leaders_failures_and_the_next_command(conductor: list[Request]) -> None:

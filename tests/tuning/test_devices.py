@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from judges import CheapBuilder, CheapDesign, CheapJudge, timing
+from designs import CheapDesign
+from judges import CheapBuilder, CheapJudge, timing
 from lending import Lender
 from running import PROBLEM, Home
 

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from judges import CheapDesign, CheapJudge
+from designs import CheapDesign
+from judges import CheapJudge
 from models import captured, made
 from running import PROBLEM, Home, wait
 
