@@ -188,6 +188,7 @@ APPLIES = {
                                                 ["permute", "matmul", "mul", "softmax", "matmul", "view"]),
     "running sums behind a zero are those of what is behind a zero": ("return torch.cat((torch.zeros_like(x[:, :1]), x.cumsum(1)[:, :-1]), 1)", "", None, "eval", (), "shift_in_front_of_scan", ["full", "slice", "cat", "cumsum"]),
     "running products from the end that are padded": ("y = x.flip(1).cumprod(1).flip(1)\nreturn torch.constant_pad_nd(y, (-2, 2), 1.0)", "", None, "eval", (), "shift_in_front_of_scan", ["pad", "flip", "cumprod", "flip"]),
+    "a loop of averages is a scan": ("h, o = x[:, 0], []\nfor t in range(1, 12):\n    h = 0.9 * h + x[:, t]\n    o.append(h)\nreturn torch.stack(o, 1)", "", "torch.randn(3, 12, 4)", "eval", (), "unrolled_to_scan", ["select", "slice", "linear_recurrence"]),
     "layers of one direction are a wave": ("s = x[:, :2, :5].transpose(0, 1)\nreturn self.lstm(x, (s, s + 1))[1]", "self.lstm = nn.LSTM(12, 5, 2, batch_first=True)", "torch.randn(3, 4, 12)", "eval", (), "layers_as_wave", ["slice", "slice", "permute", "add", "linear", "lstm", "lstm"]),
     "each layer of two directions is a product and its steps": ("return self.gru(x, x[:1, :, :5].expand(4, 4, 5))", "self.gru = nn.GRU(12, 5, 2, bidirectional=True, bias=False)", "torch.randn(3, 4, 12)", "eval", (), "layers_apart",
                                                                ["aten.slice.Tensor", "slice", "expand", "linear", "gru", "gru", "linear", "gru", "gru", "cat"]),
