@@ -250,6 +250,7 @@ LEAVES_ALONE = {
     "an average pool of features that overlap": ("return F.avg_pool1d(self.linear(x), 4, stride=2)", LINEAR, "torch.randn(2, 3, 12)", "eval", (), "average_into_linear"),
     "an average pool along sequences": ("return F.avg_pool1d(self.linear(x).transpose(1, 2), 4)", LINEAR, "torch.randn(2, 12, 12)", "eval", (), "average_into_linear"),
     "an average pool of a product of inputs": ("return F.avg_pool1d(F.linear(x, self.w * x.mean()).unsqueeze(1), 5)", "self.w = nn.Parameter(torch.randn(20, 20))", None, "eval", (), "average_into_linear"),
+    "a loop whose gates read the state": ("h, o = x[:, 0], []\nfor t in range(1, 12):\n    h = h.sigmoid() * h + x[:, t]\n    o.append(h)\nreturn torch.stack(o, 1)", "", "torch.randn(3, 12, 4)", "eval", (), "unrolled_to_scan"),
     "running sums that are cut in front": ("return x.cumsum(1)[:, 2:]", "", None, "eval", (), "shift_in_front_of_scan"),
     "running sums behind a one": ("return torch.cat((torch.ones_like(x[:, :1]), x.cumsum(1)), 1)", "", None, "eval", (), "shift_in_front_of_scan"),
     "running sums that others read": ("y = x.cumsum(1)\nreturn y[:, :9], y.relu()", "", None, "eval", (), "shift_in_front_of_scan"),
