@@ -189,12 +189,20 @@ def _of_rows(roller: Roller, node: Node, operands: list[Rolled], steps: int) -> 
 
 
 def _matrices(roller: Roller, node: Node, operands: list[Rolled], steps: int) -> Rolled:
-    """Products of matrices: the steps are a dimension of their batch."""
-    types = [roller.graph.type(v) for v in node.values]
+    """Products of matrices: the steps are a dimension of their batch. Of a column with a row, or of a row, they are no products of tiles."""
+    (x, y), (left, right) = operands, (roller.graph.type(v) for v in node.values)
     rank = len(node.type.shape)
-    if len({len(t.shape) for t in types} | {rank}) > 1 or roller.place > rank - 2 or any(o.at is None for o in operands):
+    if {len(left.shape), len(right.shape)} != {rank} or roller.place > rank - 2 or x.at is None or y.at is None:
         raise NotRolled("products of each step have no batch of matrices")
-    inputs = tuple(o.operand for o in operands)
+    if left.shape[-1] == 1:
+        return roller.pointwise("mul", node.type.dtype, steps, x, y)
+    if left.shape[-2] == 1:
+        column = replace(left, shape=(*left.shape[:-2], left.shape[-1], 1), multiples=(*left.multiples[:-2], left.multiples[-1], 0))
+        scaled = roller.pointwise("mul", node.type.dtype, steps, Rolled(roller.viewed(str(x.operand), inserted(column, x.at, steps)), x.at), y)
+        attrs = {"dims": (rank - 1,), "keepdim": True}  # the rows, behind the steps
+        call, type_ = torch_("sum", X, (rank - 1,), True), inserted(node.type, roller.place, steps)
+        return Rolled(roller.add(node.name, "sum", (scaled.operand,), type_, call, **attrs), roller.place)
+    inputs = (x.operand, y.operand)
     return Rolled(roller.add(node.name, "matmul", inputs, inserted(node.type, roller.place, steps), torch_("matmul", X, Y)), roller.place)
 
 
