@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Iterable
+from typing import Iterable, Sequence
 
 from kgen.codegen.c_printer import expression
+from kgen.codegen.symbols import symbol
 from kgen.compiler.loops.passes import Passes, passes_of
 from kgen.compiler.loops.program import Load, Map, Program, Scan
 from kgen.compiler.operators.scans import SCANS
@@ -42,11 +43,20 @@ class ScanParts:
             tuple(x for x in only.loads if x.name in behind), tuple(m for m in maps if m.name in behind),
         )  # fmt: skip
 
+    @property
+    def of_pairs(self) -> bool:
+        """Whether an element has a factor and a summand; running values are pairs of them then, but along one thread."""
+        return SCANS[self.scan.kind].of_pairs
+
+    def on(self, so_far: str, terms: Sequence[str]) -> str:
+        """The value so far and the terms of a further element, in C."""
+        return expression(SCANS[self.scan.kind].on, (so_far, *terms), "")
+
     def combined(self, left: str, right: str) -> str:
-        """Two values combined, in C."""
-        return expression(SCANS[self.scan.kind][0], (left, right), "")
+        """The running values of two parts combined, in C."""
+        return f"{symbol('followed_by')}({left}, {right})" if self.of_pairs else self.on(left, (right,))
 
     @property
     def start(self) -> str:
         """The value before the first, in C, without a suffix."""
-        return str(SCANS[self.scan.kind][1])
+        return str(SCANS[self.scan.kind].start)

@@ -47,7 +47,7 @@ def _step(step: Map | Load | Window | Scan | Reduce) -> Iterator[str]:
         yield f"{', '.join(step.names)}: {', '.join(step.dtypes)} = {step.kind} over cols of {', '.join(step.args)}"
     elif isinstance(step, Scan):
         back = ", from the last column back" if step.reverse else ""
-        yield f"{step.name}: {step.dtype} = running {step.kind} along cols of {step.args[0]}{back}"
+        yield f"{step.name}: {step.dtype} = running {step.kind} along cols of {', '.join(step.args)}{back}"
     else:
         yield f"{step.name}: {step.dtype} = {step.kind} of {step.arg} over a window of {_extents(step)}, {fill(step)} outside"
         for inner in step.body:

@@ -68,6 +68,7 @@ FORWARDS = {
     "a GRU in both directions": ("return self.gru(x, y)", "torch.randn(5, 3, 6), torch.randn(4, 3, 8)", "self.gru = nn.GRU(6, 8, 2, bidirectional=True)"),
     "plain recurrent layers": ("return self.tanh(x)[0], self.relu(x)[1]", "torch.randn(5, 3, 6)",
                                "self.tanh = nn.RNN(6, 8, bidirectional=True)\nself.relu = nn.RNN(6, 8, nonlinearity='relu', bias=False)"),
+    "a gated scan": ("h, o = y, []\nfor t in range(9):\n    h = b[:, t] * h + x[:, t]\n    o.append(h)\nreturn torch.stack(o, 1)", "torch.randn(3, 9, 8), torch.randn(3, 8), torch.randn(3, 9, 8)", ""),
     "a spread of groups": ("y = self.linear(x)\nreturn y.unflatten(1, (6, 4)).amax(2), F.group_norm(y, 6)", "torch.randn(8, 20)", "self.linear = nn.Linear(20, 24)"),
 }  # fmt: skip
 

@@ -45,7 +45,7 @@ def host_text(text: str) -> str:
     text = _ASM.sub(lambda m: _instructions(m[1]), text)
     text = re.sub(r"extern __shared__ (?:__align__\((\d+)\) )?unsigned char (\w+)\[\];",
                   lambda m: f"unsigned char* const {m[2]} = emulation::dynamic_shared({m[1] or _ALIGNMENT});", text)
-    text = re.sub(r"__shared__ (?:alignas\((\d+)\) )?((?:long )*\w+) ([^;]+);", _shared, text)
+    text = re.sub(r"__shared__ (?:alignas\((\d+)\) )?((?:long )*\w+(?:<\w+>)?) ([^;]+);", _shared, text)
     text = re.sub(r"(\w+(?:<\w+>)?)<<<(.*?), (\d+), 0, [^;]*?>>>\(", r"emulation::launch(\1, {\2, \3}, ", text)
     text = re.sub(r'^extern "C" int \w+\([^)]*\) \{$', r"\g<0>\n    const emulation::Launcher launcher;", text, flags=re.MULTILINE)
     clusters = re.findall(r"__cluster_dims__\((\d+), 1, 1\) __launch_bounds__\([^)]*\) (\w+)\(", text)

@@ -138,6 +138,22 @@ _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "&&": lambda x, y: (x != 0) & (y != 0), "||": lambda x, y: (x != 0) | (y != 0),
 }  # fmt: skip
 
+def _recurred(dim: int, factor: Tensor, summand: Tensor) -> Tensor:
+    """The states of a linear recurrence that begins at zero."""
+    import torch
+
+    states, state = [], torch.zeros((), dtype=summand.dtype)
+    for each, more in zip(factor.unbind(dim), summand.unbind(dim)):
+        state = each * state + more
+        states.append(state)
+    return torch.stack(states, dim)
+
+
+#: Running values along a dimension, by the kind of the scan.
+_SCANS: dict[str, Callable[..., Tensor]] = {
+    "sum": lambda dim, x: x.cumsum(dim), "prod": lambda dim, x: x.cumprod(dim), "linear": _recurred,
+}  # fmt: skip
+
 #: Primitives that torch has under another name.
 _OTHERS = {"EXPBELOW": "exp", "RINT": "round", "SQRT64": "sqrt", "INVERSEROOT": "rsqrt", "QUOTIENT": "divide", "NORMAL": "special.ndtr"}
 
@@ -289,11 +305,11 @@ class _Evaluation:
     def _scan(self, step: Scan) -> Tensor:
         import torch
 
-        value = self._whole(self.values[step.args[0]], self.cols)
-        flat = value.flatten(self.cols[0], self.cols[-1])
-        running = {"sum": torch.cumsum, "prod": torch.cumprod}[step.kind]
-        found = running(flat.flip(self.cols[0]), self.cols[0]).flip(self.cols[0]) if step.reverse else running(flat, self.cols[0])
-        return found.reshape(value.shape)
+        whole = [self._whole(value, self.cols) for value in torch.broadcast_tensors(*(self.values[arg] for arg in step.args))]
+        first = self.cols[0]
+        terms = [value.flatten(first, self.cols[-1]) for value in whole]
+        found = _SCANS[step.kind](first, *(term.flip(first) if step.reverse else term for term in terms))
+        return (found.flip(first) if step.reverse else found).reshape(whole[0].shape)
 
     def _window(self, step: Window) -> Tensor:
         import torch

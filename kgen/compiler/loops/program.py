@@ -194,14 +194,14 @@ class Window:
 
 @dataclass(frozen=True)
 class Scan:
-    """``name``: the running value of ``args[0]`` along the columns, from the last one back where ``reverse``.
+    """``name``: the running value of the terms ``args`` along the columns, from the last one back where ``reverse``.
 
-    ``kind`` is a key of :data:`kgen.compiler.operators.scans.SCANS`.
+    ``kind`` is a key of :data:`kgen.compiler.operators.scans.SCANS`, which says how many terms an element has.
     """
 
     name: str
     kind: str
-    args: tuple[str]
+    args: tuple[str, ...]
     reverse: bool
     level: str
     dtype: str = "float32"

@@ -272,6 +272,8 @@ class Layout:
     def _pointwise(self, order: list[sympy.Symbol]) -> tuple[list[sympy.Symbol], list[sympy.Symbol]]:
         """Rows and columns without a reduction: contractions and moments have one dimension of columns."""
         if self.builder.contraction or self.moments_of:
+            if self.builder.contraction and not self.builder.contraction.window:
+                order = [s for s in self._of_contraction() if s in order]  # the sums' own, wherever they are stored
             cols = symbols_of(self.last)
             return [s for s in order if s not in cols], [s for s in order if s in cols]
         if len(order) > 1 and not isinstance(self.extents[order[-1]], int):

@@ -106,7 +106,7 @@ LEFT = (
     _left("sizes that depend on values", "nonzero masked_select repeat_interleave masked_scatter", "no kernel knows the size of its result"),
     _left("random numbers", "rand_like randn_like bernoulli multinomial dropout", "the library's generator"),
     _left("linear algebra", "linalg_inv linalg_qr linalg_svd linalg_eigh linalg_cholesky_ex linalg_solve_ex linalg_det", "LAPACK's and cuSOLVER's kernels"),
-    _left("running extremes", "cummax cummin logcumsumexp", "scans here are sums and products"),
+    _left("running extremes", "cummax cummin logcumsumexp", "scans here are sums, products and linear recurrences"),
     _left("bags of several sizes", "embedding_bag", "bags of one size are rows and a reduction; others are loops whose lengths depend on values"),
     _left("windows that overlap in the result", "col2im max_unpool2d", "elements are added up in several windows"),
     _left("windows at random", "fractional_max_pool2d", "the library's generator places the windows"),

@@ -107,7 +107,7 @@ WINDOWS = tuple(
 SCANS = tuple(
     entry(Kind.SCAN, name, f"{name}.default", lower=scans.scan(kind), read=scans.along, accept=no_dtype)
     for name, kind in (("cumsum", "sum"), ("cumprod", "prod"))
-)
+) + (entry(Kind.SCAN, "linear_recurrence", "", "factor summand initial", lower=scans.recur, flops=2, aten="add.Tensor"),)  # of rewrites
 
 _indexed, _constant = partial(entry, Kind.INDEXED), partial(entry, Kind.CONSTANT, operands="")
 INDEXED = (

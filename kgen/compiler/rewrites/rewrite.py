@@ -13,6 +13,7 @@ from kgen.compiler.graph.graph import OpGraph
 class Stage(Enum):
     """When a rewrite takes part."""
 
+    ONCE = auto()  #: in front of the decomposition and of all pipelines: it looks at every node of long graphs
     ALWAYS = auto()  #: first in every pipeline: every graph is better with it
     FOLD = auto()  #: in pipelines that fold so much: those of its ``level`` and of higher ones
     OPTION = auto()  #: in a pipeline of its own, beside all folds

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from kgen.compiler.graph.graph import Node, OpGraph, Tensor
 from kgen.compiler.operators.scans import SCANS
 
-_BEGINS = {"cumsum": SCANS["sum"][1], "cumprod": SCANS["prod"][1]}  # the running value in front of the first element
+_BEGINS = {"cumsum": SCANS["sum"].start, "cumprod": SCANS["prod"].start}  # the running value in front of the first element
 
 
 @dataclass(frozen=True)

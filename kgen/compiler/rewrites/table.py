@@ -24,6 +24,7 @@ from kgen.compiler.rewrites import (
     scans,
     scatters,
     siblings,
+    unrolled,
     views,
 )
 from kgen.compiler.rewrites.rewrite import Place, Rewrite, Stage, pipelines
@@ -32,6 +33,7 @@ from kgen.compiler.rewrites.rewrite import Place, Rewrite, Stage, pipelines
 REWRITES: dict[str, Rewrite] = {
     of.name: of
     for of in (
+        Rewrite(unrolled.unrolled_to_scan, Stage.ONCE, shown=False),
         Rewrite(cleanup.drop_identity, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.bags_to_sums, Stage.ALWAYS, shown=False),
         Rewrite(prepared.keep_tables, Stage.ALWAYS, shown=False),
@@ -117,11 +119,17 @@ def variants(
     one computes attention of half types in one kernel.
     """
     found: list[Variant] = []
+    once = []
+    for rewrite in (r for r in REWRITES.values() if r.stage is Stage.ONCE):
+        changed = rewrite.run(graph)
+        if changed != graph:
+            once.append(rewrite.name)
+            graph = changed
     decomposed = cleanup.decompose(graph, whole | attention.of_attention(graph))
     half = any(v.type is not None and is_narrow(v.type.dtype) for v in (*graph.inputs, *graph.weights, *graph.nodes))
     every = tuple(pipelines(tuple(REWRITES.values()), half=half, layouts=channels_last, attends=attends))
     for start, pipeline in itertools.product(dict.fromkeys((graph, decomposed)), every):
-        current, names = start, [_DECOMPOSE] if start != graph else []
+        current, names = start, [*once, *([_DECOMPOSE] if start != graph else [])]
         for rewrite in pipeline:
             changed = rewrite.run(current)
             if changed != current and (graph.weight_copies or not _copies(current, changed)):

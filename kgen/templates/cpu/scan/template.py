@@ -1,4 +1,4 @@
-"""Scans on the CPU: running sums and products, of neighbouring rows side by side, or of a few rows at a time."""
+"""Scans on the CPU: running sums, products and linear recurrences, of neighbouring rows side by side, or of a few rows at a time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def render(schedule: Scan) -> Rendering:
     before = [*parts.plan.row_loads, *parts.plan.row_maps, *parts.loads, *parts.maps]
     body = [
         *map(step, before),
-        f"{carry} = {parts.combined(carry, parts.scan.args[0])};",
+        f"{carry} = {parts.on(carry, parts.scan.args)};",
         f"const {value} {parts.scan.name} = static_cast<{value}>({carry});" if value == "float" else f"const {value} {parts.scan.name} = {carry};",
         *(step(x) for x in (*parts.later_loads, *parts.later_maps) if x not in before),
         *(store_statement(spelled(s), written(s, args)) for s in program.stores),

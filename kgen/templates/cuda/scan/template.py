@@ -1,4 +1,4 @@
-"""Scans in CUDA: running sums and products along rows, a block, a warp or a thread for each."""
+"""Scans in CUDA: running sums, products and linear recurrences along rows, a block, a warp or a thread for each."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import value_type
 from kgen.compiler.loops.program import ELEMENT, Program
+from kgen.compiler.operators.scans import SCANS
 from kgen.templates.cuda import common
 
 #: The C types of running values. A product of many values leaves float's range and comes back, where no infinity does.
-RUNNING = {"sum": "float", "prod": "double"}
+RUNNING = {"sum": "float", "prod": "double", "linear": "LinearMap<double>"}
+_FLOATS = {"float": 1, "LinearMap<double>": 4}  # that a running value takes, if not two
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,7 @@ def takes(program: Program) -> bool:
 def space(task: Task) -> Space:
     program = task.program()
     cols = program.cols
+    most = 8 if SCANS[program.scans[0].kind].of_pairs else 16
     few = program.rows < 2 * max(task.hardware.multiprocessors, 1)
     axes = (
         Axis("row_per", ("line",) if program.strided else ("block", "warp", "line")),
@@ -77,8 +80,8 @@ def space(task: Task) -> Space:
         Constraint("too_many_blocks", ("block", "splits"), "more blocks than the chip can run in four rounds",
             lambda s: s.splits == 1 or program.rows * s.splits * s.block <= 4 * 2048 * max(task.hardware.multiprocessors, 1)),
         Constraint("registers", ("vec", "own", "items"),
-            "more than 16 elements to a thread: it would spill or starve the multiprocessor",
-            lambda s: s.vec * s.own * s.items <= 16),
+            f"more than {most} elements to a thread: it would spill or starve the multiprocessor",
+            lambda s: s.vec * s.own * s.items <= most),
     )
     return Space(partial(Scan, task), axes, constraints)
 
@@ -92,17 +95,19 @@ def _lies_between_vectors(program: Program) -> bool:
 def render(schedule: Scan) -> Rendering:
     program = schedule.program
     parts = ScanParts.of(program)
-    args, splits = pointers(schedule), schedule.splits
+    args, splits, lines = pointers(schedule), schedule.splits, schedule.lines
     value = value_type(parts.scan.dtype)
-    running = RUNNING[parts.scan.kind] if value == "float" else value
-    floats = 1 if running == "float" else 2  # that one running value takes
+    running = value if parts.of_pairs and schedule.lines else RUNNING[parts.scan.kind] if value == "float" else value
+    term = f"LinearMap<{value if lines else 'double'}>" if parts.of_pairs else running
+    floats = _FLOATS.get(running, 2)
     workspace = [Argument("workspace", "workspace", size=f"rows * {splits * floats}")] if splits > 1 else []
     part_totals = "workspace" if running == "float" else f"reinterpret_cast<{running}*>(workspace)"
-    lines, items, threads = schedule.lines, schedule.items, schedule.block
+    items, threads = schedule.items, schedule.block
     turned, vec = schedule.own > 1, schedule.vec * schedule.own
     warps = threads // 32 if schedule.row_per == "block" else 1
-    start, backwards, cols, tile = {"float": f"{parts.start}.0f", "double": f"{parts.start}.0"}.get(running, parts.start), parts.scan.reverse, program.cols, schedule.tile
-    name, (arg,) = parts.scan.name, parts.scan.args
+    start = {"float": f"{parts.start}.0f", "double": f"{parts.start}.0", "LinearMap<double>": f"{symbol('linear_map')}(1.0, {parts.start}.0)"}.get(running, parts.start)
+    backwards, cols, tile = parts.scan.reverse, program.cols, schedule.tile
+    name, arg = parts.scan.name, f"{symbol('linear_map')}{term.removeprefix('LinearMap')}({', '.join(parts.scan.args)})" if parts.of_pairs else parts.scan.args[0]
     place = f"item * {32 * vec} + j * 32 + lane" if turned else f"(item * 32 + lane){f' * {vec}' if vec > 1 else ''}"
     at = "first + item" if lines else f"first + {f'warp * {tile // warps} + ' if warps > 1 else ''}{place}"
     col = f"const int col = {f'{cols - schedule.vec} - ({at})' if backwards else at};"
@@ -128,13 +133,15 @@ def render(schedule: Scan) -> Rendering:
         load = [*load[:-1], *(f"}} {line}" if not number else line for number, line in enumerate(block("else", each([f"{element} = {start};"]))))]
     outer, inner = common.load_statements(parts.later_loads, schedule.vec, sources(args))
     gather, put, close = common.store_statements(program.stores, schedule.vec, args)
-    here = "carry" if lines else f"{mine}[j * 32 + lane]" if turned else parts.combined("earlier", element)
+    here = "carry" if lines else f"{mine}[j * 32 + lane]" if turned else parts.combined("earlier", element) + (".summand" if parts.of_pairs else "")
     inner = [f"const {value} {name} = {here if running == value else f'static_cast<{value}>({here})'};", *inner, *(statement(m, "cuda") for m in parts.later_maps), *put]
     if turned:
         order = [f"Vector<float, {vec}> in_order;", *each([f"in_order.v[j] = {parts.combined('earlier', element)};"]), f"{symbol('store_vector')}<{vec}>({mine} + lane * {vec}, in_order);"]
         store = [*order, "__syncwarp();", *each([col, *guarded(inner)]), "__syncwarp();"]
     else:
         store = [col, *guarded([*outer, *gather, *each(inner), *close])]
+    terms = ("running[item].factor", "running[item].summand") if parts.of_pairs else ("running[item]",)
+    carry_on = parts.on("carry", terms)
     within = "for (int j = 1; j < {v}; ++j) running[item][j] = {c};" if not reverse else "for (int j = {w}; j >= 0; --j) running[item][j] = {c};"
     before = "running[item][j + 1]" if reverse else "running[item][j - 1]"
     context = {
@@ -153,8 +160,10 @@ def render(schedule: Scan) -> Rendering:
         "end": 0 if reverse else vec - 1,
         "within_vector": within.format(v=vec, w=vec - 2, c=parts.combined(before, "running[item][j]")),
         "up_to_here": parts.combined("so_far", "up_to"),
-        "on_from_here": parts.combined("so_far", "__shfl_sync(~0u, through, 31)"),
-        "carry_on": parts.combined("carry", "running[item]" if lines else "totals[side][other]" if warps > 1 else "so_far"),
+        "term": term,
+        "lane_before": f"{symbol('map_of_lane_before') + '(' if parts.of_pairs else '__shfl_up_sync(~0u, '}through, 1)",
+        "on_from_here": parts.combined("so_far", f"{symbol('map_of_lane') + '(' if parts.of_pairs else '__shfl_sync(~0u, '}through, 31)"),
+        "carry_on": carry_on if lines else parts.combined("carry", "totals[side][other]" if warps > 1 else "so_far"),
         "earlier": parts.combined("ahead", "before[item]"),
         "load": load,
         "store": store,
