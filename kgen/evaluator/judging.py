@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping
 from kgen.candidate import Candidate
 from kgen.errors import DiskError, EvaluatorError
 from kgen.evaluator.candidates.build import copy_library, read_extension
-from kgen.evaluator.correctness.validate import (OWN_NUMBERS, Failure, Validation, WorkerClient, audit, check_structure, decide,
-                                                 explain, raise_if_failed)
+from kgen.evaluator.correctness.validate import (
+    OWN_NUMBERS,
+    Failure,
+    Validation,
+    WorkerClient,
+    audit,
+    check_structure,
+    decide,
+    explain,
+    raise_if_failed,
+)
 from kgen.evaluator.pool import TimeIsUp
 from kgen.evaluator.timing.conditions import Conditions
 from kgen.evaluator.timing.measure import Runner

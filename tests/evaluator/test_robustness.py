@@ -11,8 +11,8 @@ from lending import Lender
 
 from kgen.candidate import Candidate, Trust
 from kgen.errors import EvaluatorError, ProblemError
-from kgen.evaluator.correctness.validate import OracleClient, OracleFailed
 from kgen.evaluator.baselines import Baselines
+from kgen.evaluator.correctness.validate import OracleClient, OracleFailed
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.judging import Judging
 from kgen.evaluator.runtime import sandbox

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Mapping, Sequence
 
-from kgen.compiler.graph.graph import Node, OpGraph, Operand, Tensor
+from kgen.compiler.graph.graph import Node, Operand, OpGraph, Tensor
 from kgen.compiler.graph.library_call import LibraryCall, Many, Value, X, Y, aten, torch_
 from kgen.compiler.graph.source import reshape_call
 from kgen.compiler.operators.op import Kind

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kgen.compiler.graph.dtypes import is_float
-from kgen.compiler.graph.graph import Node, OpGraph, Operand, Tensor
+from kgen.compiler.graph.graph import Node, Operand, OpGraph, Tensor
 from kgen.compiler.graph.library_call import Many, X, Y, functional, torch_
 from kgen.compiler.rewrites.cleanup import decompose, drop_identity
 from kgen.compiler.rewrites.rolling import Names, NotRolled, Rolled, Roller, inserted, resized

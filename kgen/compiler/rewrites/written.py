@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kgen.compiler.graph.graph import Node, OpGraph, Operand
+from kgen.compiler.graph.graph import Node, Operand, OpGraph
 from kgen.compiler.graph.library_call import Many, Value, torch_
 
 

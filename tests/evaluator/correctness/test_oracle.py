@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from kgen.errors import ProblemError
-from kgen.evaluator.correctness.distributions import DISTRIBUTIONS, mixtures
 from kgen.evaluator.correctness.cases import Case
+from kgen.evaluator.correctness.distributions import DISTRIBUTIONS, mixtures
 from kgen.evaluator.correctness.health import health
 from kgen.evaluator.correctness.oracle import Oracle
 from kgen.evaluator.runtime.arena import map_tensors
