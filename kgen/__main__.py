@@ -1,4 +1,7 @@
-"""The start of the program: ``kgen`` and ``python -m kgen``. Ctrl-C ends it in one line while modules load, too."""
+"""The start of the program: ``kgen`` and ``python -m kgen``. Ctrl-C ends it in one line while modules load, too.
+
+The command line hears Ctrl-C in its own way from where it catches it.
+"""
 
 import signal
 
@@ -7,13 +10,10 @@ from kgen.interrupted import leave
 
 def run() -> None:
     """Load the command line, and run one command."""
-    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # in the background, a shell ignores it
-    if heard:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # in the background, a shell ignores it
         signal.signal(signal.SIGINT, leave)
     from kgen.cli import main
 
-    if heard:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     main(prog_name="kgen")
 
 

@@ -38,11 +38,13 @@ class Commands(click.Group):
         sys.exit(self._exit_code(args, **extra))
 
     def _exit_code(self, args: Sequence[str] | None, **extra: Any) -> int:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
         _open_streams()
         # torch warns at its import where NumPy is not installed; kgen does not need it.
         warnings.filterwarnings("ignore", "Failed to initialize NumPy")
         try:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
+            if signal.getsignal(signal.SIGINT) is leave:  # since the program's start
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             _check_names(sys.argv[1:] if args is None else args)
             with _interrupts_heard():
                 code = super().main(args, standalone_mode=False, **extra)
