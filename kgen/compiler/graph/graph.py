@@ -235,6 +235,11 @@ class OpGraph:
         """Whether ``user`` is all that uses the value (it may use it twice)."""
         return name not in self.returns and self.users(name) == (user,)
 
+    def is_zero(self, of: Operand) -> bool:
+        """Whether an operand is the number zero, or a tensor that is filled with it."""
+        made = self.producer(of)
+        return of == 0 or (made is not None and made.op == "full" and made["value"] == 0)
+
     def is_weight(self, name: Operand) -> bool:
         """Whether the value is a weight or folded from weights alone."""
         return name in self._weights

@@ -71,13 +71,8 @@ def layers_of(graph: OpGraph, node: Node) -> Layers | None:
     if weight.shape[0] != CELLS[CALLS[node.op]].gates * weight.shape[1] or multiples[2] or 0 in graph.type(rest[0]).shape:
         return None
     parts = tuple(tuple(names[at : at + each]) for at in range(0, len(names), each))
-    zeros = all(_is_zero(graph, name) for name in rest[1:])
+    zeros = all(graph.is_zero(name) for name in rest[1:])
     return Layers(node.name, CALLS[node.op], rest[0], () if zeros else tuple(rest[1:]), parts, biased, depth, directions, batch_first)
-
-
-def _is_zero(graph: OpGraph, name: str) -> bool:
-    made = graph.producer(name)
-    return made is not None and made.op == "full" and made["value"] == 0
 
 
 def _replaced(graph: OpGraph, node: Node, of: Layers, wave: bool) -> OpGraph:
