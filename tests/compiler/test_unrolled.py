@@ -60,6 +60,12 @@ def test_steps_that_are_one_number_apart_from_others_stay() -> None:
     assert unrolled_to_scan(found) is found
 
 
+def test_steps_that_divide_the_state_by_zero_stay() -> None:
+    text = "h, o = y, []\nfor t in range(9):\n    h = h / 0.0 + x[:, t]\n    o.append(h)\nreturn torch.stack(o, 1)"
+    found = graph(made(source(text, ROWS, "", "x, y, b")))
+    assert unrolled_to_scan(found) is found
+
+
 def test_sums_of_matrices_are_stored_in_another_order_than_their_own() -> None:
     text = "return torch.relu((x.view(9, 3, 5, 4) @ y.view(9, 3, 4, 4)).permute(1, 0, 2, 3)).flatten(0, 1)"
     loaded = made(source(text, "torch.randn(9, 3, 5, 4), torch.randn(9, 3, 4, 4)", "", "x, y"))

@@ -9,6 +9,7 @@ A chain is a line of states. Each is linear in the state before, with a factor a
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 
 from kgen.compiler.graph.dtypes import is_float
@@ -24,6 +25,9 @@ _MOST_PASSED = 2  # operators between two states that are of the kind of the las
 _DEEPEST = 8  # operators from a state to the next
 #: Operators that are linear in each of these operands, if the other ones do not depend on it.
 _LINEAR = {"add": (0, 1), "sub": (0, 1), "rsub": (0, 1), "mul": (0, 1), "div": (0,), "neg": (0,), "where": (1, 2)}
+
+#: The same of numbers, as parts of a factor are.
+_OF_NUMBERS = {"add": operator.add, "mul": operator.mul, "div": operator.truediv}
 
 Path = tuple[tuple[str, int], ...]
 
@@ -245,7 +249,7 @@ class _Scan:
             if self.with_first:
                 inputs = (self._padded(chain, terms[0], at) if factor.at is not None else terms[0], self._begun(chain, at, terms[1]))
             else:
-                inputs = (*terms, *(() if _is_zero(self.graph, chain.before) else (chain.before,)))
+                inputs = (*terms, *(() if self.graph.is_zero(chain.before) else (chain.before,)))
             type_ = inserted(of, at, steps + self.with_first)
             self._made[chain] = roller.add(chain.states[0], "linear_recurrence", inputs, type_, None, dim=at)
         return self._made[chain]
@@ -255,7 +259,7 @@ class _Scan:
         roller, of, steps = self.roller, self.graph.type(chain.states[0]), len(chain.states)
         if not isinstance(summand, str) or roller.type(summand) != inserted(of, at, steps):
             raise NotRolled("the summand is broadcast")
-        if _is_zero(self.graph, chain.before):
+        if self.graph.is_zero(chain.before):
             return self._padded(chain, summand, at)
         if not isinstance(chain.before, str) or self.graph.type(chain.before) != of:
             raise NotRolled("the initial state is broadcast")
@@ -336,15 +340,12 @@ class _Linear:
     def _pointwise(self, op: str, *terms: Rolled) -> Rolled:
         numbers = [term.operand for term in terms if not isinstance(term.operand, str)]
         if len(numbers) == len(terms):
-            return Rolled({"add": numbers[0] + numbers[-1], "mul": numbers[0] * numbers[-1], "div": numbers[0] / (numbers[-1] or 1)}[op], None)
+            if op == "div" and numbers[1] == 0:
+                raise NotRolled("steps divide a number by zero")
+            return Rolled(_OF_NUMBERS[op](*numbers), None)
         if op in ("add", "mul"):
             terms = tuple(sorted(terms, key=lambda term: not isinstance(term.operand, str)))
         return self.roller.pointwise(op, self.roller.graph.type(self.chain.states[0]).dtype, len(self.chain.states), *terms)
-
-
-def _is_zero(graph: OpGraph, of: Operand) -> bool:
-    made = graph.producer(of)
-    return of == 0 or (made is not None and made.op == "full" and made["value"] == 0)
 
 
 def _in_order(nodes: tuple[Node, ...]) -> list[Node]:
