@@ -3,8 +3,9 @@
     kgen serve --problems FOLDER --time 0.5 &
     python benchmarks/service.py http://127.0.0.1:8002 FOLDER --problems 48 --clients 32
 
-``--record`` writes ``results/service.md`` and ``.json``. For each problem, it sends candidates made of the problem's own text: right ones, wrong ones, slow ones, ones that raise or crash, and
-duplicates. A token is read from ``KGEN_TOKEN``.
+For each problem, it sends candidates made of the problem's own text: right ones, ones with a kernel to compile, wrong ones,
+slow ones, ones that raise, crash or cheat, and duplicates. ``--record`` writes ``results/service.md`` and ``.json``, and
+``--record-as NAME`` to ``results/NAME``. A token is read from ``KGEN_TOKEN``.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ KINDS = {
     "wrong": ("return tree_map(lambda x: x * (1.5 + {n}), super().forward(*inputs))", {"wrong_values"}),
     "raises": ("raise RuntimeError('{n}')", {"runtime_error"}),
     "crashes": ("os.abort()  # {n}", {"crashed"}),
+    "compiled": ("return tree_map(lambda x: copied({n}, x), super().forward(*inputs))", {"ok"}),
+    "cheats": ("return remembered(self, inputs, super().forward)  # {n}", {"wrong_values", "suspicious", "aliased_output"}),
 }
 #: The candidates of one problem: a kind, and the number of its text. Equal ones are duplicates.
-CANDIDATES = (("right", 0), ("wrong", 0), ("raises", 0), ("right", 0), ("wrong", 1), ("right", 1), ("crashes", 0), ("slow", 0),
-              ("wrong", 0), ("wrong", 2), ("raises", 1), ("right", 2), ("wrong", 3), ("raises", 0), ("right", 1), ("wrong", 4))  # fmt: skip
+CANDIDATES = (("right", 0), ("wrong", 0), ("raises", 0), ("right", 0), ("compiled", 0), ("right", 1), ("crashes", 0), ("slow", 0),
+              ("wrong", 0), ("cheats", 0), ("raises", 1), ("compiled", 1), ("wrong", 1), ("raises", 0), ("right", 1), ("wrong", 2))  # fmt: skip
 _CLASS = """
 
 import os
@@ -46,9 +49,50 @@ import time
 from torch.utils._pytree import tree_map
 
 
+def remembered(module, inputs, forward):
+    key = tuple(x.data_ptr() for x in inputs if isinstance(x, torch.Tensor))
+    kept = module.__dict__.setdefault("kept", {{}})
+    if key not in kept:
+        kept[key] = forward(*inputs)
+    return tree_map(torch.clone, kept[key])
+
+
 class ModelNew(Model):
     def forward(self, *inputs):
         {body}
+"""
+#: In front of the class of a candidate with a kernel, which copies bytes. Names make the library the candidate's own.
+_KERNEL = """
+
+import ctypes
+
+from torch.utils.cpp_extension import load_inline
+
+_LAUNCH = '''
+extern "C" void copy_{name}(const char* from, char* to, long size, void* stream) {{
+  copy_kernel<<<(size + 255) / 256, 256, 0, (cudaStream_t)stream>>>(from, to, size);
+}}
+'''
+_KERNEL = '''
+__global__ void copy_kernel(const char* from, char* to, long size) {{
+  long i = blockIdx.x * 256l + threadIdx.x;
+  if (i < size) to[i] = from[i];
+}}
+'''
+_PLAIN = '''
+#include <cstring>
+extern "C" void copy_{name}(const char* from, char* to, long size, void*) {{ std::memcpy(to, from, size); }}
+'''
+_sources = {{"cpp_sources": "", "cuda_sources": _KERNEL + _LAUNCH}} if torch.cuda.is_available() else {{"cpp_sources": _PLAIN}}
+_library = ctypes.CDLL(load_inline(name="copy_{name}", is_python_module=False, no_implicit_headers=True, **_sources))
+
+
+def copied(number, x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    stream = torch.cuda.current_stream().cuda_stream if x.is_cuda else None
+    _library.copy_{name}(*map(ctypes.c_void_p, (x.data_ptr(), y.data_ptr())), ctypes.c_long(x.numel() * x.element_size()), ctypes.c_void_p(stream))
+    return y
 """
 _LOOK_SECONDS = 0.5  # s; between looks at an evaluation
 
@@ -104,7 +148,8 @@ def bodies(files: list[Path], each: int, grouped: bool = False) -> Iterator[tupl
     """The kinds and the requests: one candidate of each problem after the other, or all of one problem, then of the next."""
     pairs = [(file, kind) for kind in CANDIDATES[:each] for file in files]
     for file, (kind, number) in sorted(pairs, key=lambda pair: pair[0]) if grouped else pairs:
-        code = _CLASS.format(body=KINDS[kind][0].replace("{n}", str(number)))
+        code = _KERNEL.format(name=f"{file.stem}_{number}") if kind == "compiled" else ""
+        code += _CLASS.format(body=KINDS[kind][0].replace("{n}", str(number)))
         yield kind, {"problem": file.stem, "candidate": file.read_text(encoding="utf-8") + code}
 
 
@@ -126,6 +171,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="after which nothing more is sent or waited for")
     parser.add_argument("--grouped", action="store_true", help="send all candidates of a problem, then those of the next")
     parser.add_argument("--record", metavar="BESIDE", help="record the times to accept, with what ran beside")
+    parser.add_argument("--record-as", metavar="NAME", default="service", help="the record's name (default service)")
     options = parser.parse_args()
     client, lock, sent = Client(options.url), threading.Lock(), []
     files = sorted(options.folder.rglob("*.py"))[: options.problems]
@@ -162,8 +208,9 @@ def main() -> None:
     if options.record is not None:
         what = f"{len(sent)} evaluations of {len(files)} problems from {options.clients} clients in {minutes:.1f} minutes"
         right = f"{len(answered) - len(other)} of {len(answered)} answers were the expected ones"
-        record("service", "A service under load: the time to accept a request", rows,
-               f"{what}, with clients and service on one machine. {right}. Beside them ran: {options.record}.")  # fmt: skip
+        timed = f"{len(shares)} right candidates were timed, {len(shares) / minutes:.0f} a minute"
+        record(options.record_as, "A service under load: the time to accept a request", rows,
+               f"{what}, with clients and service on one machine. {right}. {timed}. Beside them ran: {options.record}.")  # fmt: skip
 
 
 if __name__ == "__main__":
