@@ -3,8 +3,8 @@
     kgen serve --problems FOLDER --time 0.5 &
     python benchmarks/service.py http://127.0.0.1:8002 FOLDER --problems 48 --clients 32
 
-For each problem, it sends candidates made of the problem's own text: right ones, ones with a kernel to compile, wrong ones,
-slow ones, ones that raise, crash or cheat, and duplicates. ``--record`` writes ``results/service.md`` and ``.json``, and
+Candidates are made of the text of each problem. Some are right, and some of these have a kernel to compile. Others are
+wrong, slow, raise, crash or cheat. Some come twice. ``--record`` writes ``results/service.md`` and ``.json``, and
 ``--record-as NAME`` to ``results/NAME``. A token is read from ``KGEN_TOKEN``.
 """
 
