@@ -129,6 +129,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "attention of wide heads under a mask": (
         ("return F.scaled_dot_product_attention(q, x, y, m) + 1", "", "torch.randn(2, 70, 130) * 3, torch.randn(2, 150, 130), torch.randn(2, 150, 290) * 10.0 ** torch.linspace(-9, 3, 150)[:, None], torch.randn(70, 150)", "q, x, y, m"),
         "wide_attention", [{"cluster": 2}]),
+    "attention of wide heads with ragged tiles of keys": (
+        ("return F.scaled_dot_product_attention(q, x, y, m)", "", "torch.randn(1, 200, 132), torch.randn(1, 300, 132), torch.randn(1, 300, 20), torch.randn(200, 300)", "q, x, y, m"),
+        "wide_attention", [{"cluster": cluster, "stages": stages} for cluster in (1, 2, 4) for stages in (3, 2, 4)]),
     "bfloat16, attention of wide rows": (
         ("return F.scaled_dot_product_attention(x, y, y, is_causal=True)", "", "torch.randn(2, 2, 100, 144).bfloat16(), torch.randn(2, 2, 70, 144).bfloat16()", "x, y"),
         "tiled_attention", [{"keys": 64}]),
