@@ -375,6 +375,8 @@ FAULTS: dict[str, tuple[str, int, str, str, str]] = {
     "no fence between threads and TMA": ("long sums of few", 0, "fence_shared();\n        __syncwarp();", "__syncwarp();", "no fence.proxy.async since"),
     "more registers than a block has": (
         "causal attention of wide heads", 0, "setmaxnreg.inc.sync.aligned.u32 216;", "setmaxnreg.inc.sync.aligned.u32 224;", "deadlock: .*setmaxnreg"),
+    "a barrier at two places": (
+        "attention of wide heads with ragged tiles of keys", 0, "bar.arrive 2, 352;", "bar.sync 2, 352;", "threads wait for each other at two places"),
     "no wait for cp.async": ("a linear layer", 2, "cp.async.wait_group %0;", "", "on its way"),
 }  # fmt: skip
 
