@@ -3,7 +3,8 @@
     python benchmarks/attention.py [--dtype bfloat16] [--only TEXT] [--combinations 12] [--build-only]
 
 Each case is one call of scaled_dot_product_attention. kgen's subjects are combinations of its kernel with the most keys
-in a tile, for all others of its parameters in turn. Subjects of one case are timed interleaved, by device events with a cold cache
+in a tile, for all others of its parameters in turn. Where its plan is several kernels, the subjects are combinations far
+apart. Subjects of one case are timed interleaved, by device events with a cold cache
 and queued work that hides launches. The error is that of the first matrices to float64.
 """
 
@@ -30,7 +31,7 @@ from kgen.devices.hardware import Hardware, gpu
 from kgen.problems.problem import load, read_problem
 from kgen.protocol import Accuracy
 from kgen.tuning.design import Design
-from kgen.tuning.search import Point
+from kgen.tuning.search import Choice, Option, Point
 
 TOKENS = 16384  # rows of queries of one head, over all of the batch
 WIDTH = 2048  # elements of all heads of a row
@@ -95,8 +96,10 @@ class Case:
         return torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=self.hides == "causal")
 
 
-FLOAT32 = tuple(Case(width, length, hides, "float32") for width in (64, 128) for length in (512, 2048, 8192) for hides in ("", "causal", "mask"))
-FLOAT32 += (Case(256, 512, "", "float32"), Case(1024, 512, "", "float32"))
+FLOAT32 = tuple(
+    Case(width, length, hides, "float32") for width in (64, 128, 1024) for length in (512, 2048, 8192) for hides in ("", "causal", "mask")
+)
+FLOAT32 += (Case(256, 512, "", "float32"),)
 HALF = tuple(
     Case(width, length, hides, dtype)
     for dtype in ("bfloat16",)
@@ -120,7 +123,10 @@ class Way:
 
     @property
     def name(self) -> str:
-        return " ".join(f"{key}={value}" for key, value in self.params.items() if key != "products")
+        """The parameters; of several kernels, those that tell the first one's tiles."""
+        first = {key.removeprefix("k0."): value for key, value in self.params.items() if key.startswith("k0.")}
+        told = first.keys() - {"products"} if len(first) == len(self.params) else {"variant", "promotion_interval", "tile", "stages"}
+        return " ".join(f"{key}={value}" for key, value in first.items() if key in told)
 
     @cached_property
     def module(self) -> ModuleType:
@@ -131,20 +137,35 @@ class Way:
 
 
 def ways(case: Case, hardware: Hardware, most: int) -> list[Way]:
-    """Combinations of the kernel that computes all of the case: the largest tiles of keys, for all other parameters in turn."""
+    """Combinations of the first plan of kgen's own."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "attention.py")
         file.write_text(case.text)
         problem = read_problem(str(file), mode="eval", dtype=case.dtype)
     of = Design(problem, capture(load(problem)), hardware, Accuracy.PYTORCH)
-    number = next(n for n, option in enumerate(of.options) if option.name.startswith(("tiled_attention[", "wide_attention[")))
-    kernel = of.options[number].kernels[0]
+    number = next(n for n, option in enumerate(of.options) if option.kernels and "library" not in option.name)
+    points = (Point(number, choice) for choice in choices(of.options[number], most))
+    return [Way(case, made.params, made.source) for made in map(of.candidate, points)]
+
+
+def choices(option: Option, most: int) -> list[Choice]:
+    """Of one kernel: the largest tiles of keys, for all other parameters in turn. Of several: combinations far apart, side by side."""
+    if len(option.kernels) > 1:
+        assert option.plainest is not None, "a plan of kgen's own has a point"
+        orders = [sorted(range(len(kernel)), key=kernel.spread.__getitem__) for kernel in option.kernels]
+        found = []
+        for turn in range(most):
+            choice = option.plainest
+            for kernel, order in enumerate(orders):
+                choice = option.changed(choice, kernel, order[turn % len(order)])
+            found.append(choice)
+        return list(dict.fromkeys(found))
+    (kernel,) = option.kernels
     order = sorted(range(len(kernel)), key=lambda at: (-int(kernel[at].get("keys", 0)), kernel[at]["stages"]))
     rounds: dict[object, list[int]] = {}
     for at in order:
         rounds.setdefault(tuple(kernel[at].get(name) for name in ("warpgroups", "blocks", "loads", "cluster")), []).append(at)
-    chosen = [found[turn] for turn in range(len(kernel)) for found in rounds.values() if turn < len(found)][:most]
-    return [Way(case, kernel[at], of.candidate(Point(number, (at,))).source) for at in chosen]
+    return [(found[turn],) for turn in range(len(kernel)) for found in rounds.values() if turn < len(found)][:most]
 
 
 def backends(case: Case, inputs: list[torch.Tensor]) -> dict[str, Callable[[], torch.Tensor]]:

@@ -89,7 +89,7 @@ PROBLEMS = {
     "attention": _Case("tiled_attention", "eval", "F.scaled_dot_product_attention(x, x, x, is_causal=True)", "", (2, 3, 150, 40), 2),
     "attention_masked": _Case("tiled_attention", "eval", "F.scaled_dot_product_attention(x, x, x, self.m)", "self.m = nn.Parameter(torch.randn(70, 70))",
                               (2, 3, 70, 40), 2),
-    "attention_wide": _Case("wide_attention", "eval", "F.scaled_dot_product_attention(x, x, x)", "", (2, 2, 200, 152), 2),
+    "attention_wide": _Case("wide_attention", "eval", "F.scaled_dot_product_attention(x[:, :, :200], x, x)", "", (2, 2, 300, 152), 2),
     # Products of half types take rows of whole 16 bytes: wgmma reads them along k, mma.sync along the columns, too.
     "half_linear": _Case("contraction", "eval", "self.linear(x).relu()", "self.linear = nn.Linear(1032, 264)", (136, 1032), 130, "bfloat16"),
     "half_product": _Case("contraction", "eval", "x @ self.w", "self.w = nn.Parameter(torch.randn(336, 136))", (136, 336), 70, "bfloat16"),

@@ -129,6 +129,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "attention of wide heads under a mask": (
         ("return F.scaled_dot_product_attention(q, x, y, m) + 1", "", "torch.randn(2, 70, 130) * 3, torch.randn(2, 150, 130), torch.randn(2, 150, 290) * 10.0 ** torch.linspace(-9, 3, 150)[:, None], torch.randn(70, 150)", "q, x, y, m"),
         "wide_attention", [{"cluster": 2}]),
+    "attention of wide heads with ragged tiles of keys": (
+        ("return F.scaled_dot_product_attention(q, x, y, m)", "", "torch.randn(1, 200, 132), torch.randn(1, 300, 132), torch.randn(1, 300, 20), torch.randn(200, 300)", "q, x, y, m"),
+        "wide_attention", [{"cluster": cluster, "stages": stages} for cluster in (1, 2, 4) for stages in (3, 2, 4)]),
     "bfloat16, attention of wide rows": (
         ("return F.scaled_dot_product_attention(x, y, y, is_causal=True)", "", "torch.randn(2, 2, 100, 144).bfloat16(), torch.randn(2, 2, 70, 144).bfloat16()", "x, y"),
         "tiled_attention", [{"keys": 64}]),
@@ -372,6 +375,8 @@ FAULTS: dict[str, tuple[str, int, str, str, str]] = {
     "no fence between threads and TMA": ("long sums of few", 0, "fence_shared();\n        __syncwarp();", "__syncwarp();", "no fence.proxy.async since"),
     "more registers than a block has": (
         "causal attention of wide heads", 0, "setmaxnreg.inc.sync.aligned.u32 216;", "setmaxnreg.inc.sync.aligned.u32 224;", "deadlock: .*setmaxnreg"),
+    "a barrier at two places": (
+        "attention of wide heads with ragged tiles of keys", 0, "bar.arrive 2, 352;", "bar.sync 2, 352;", "threads wait for each other at two places"),
     "no wait for cp.async": ("a linear layer", 2, "cp.async.wait_group %0;", "", "on its way"),
 }  # fmt: skip
 

@@ -11,7 +11,7 @@
 #define __device__
 #define __host__
 #define __global__ static
-#define __forceinline__ inline
+#define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__
 #define __restrict__
 #define __constant__ static const
@@ -176,7 +176,7 @@ static inline unsigned __ballot_sync(unsigned, int value) { return emulation::re
 static inline int __any_sync(unsigned mask, int value) { return __ballot_sync(mask, value) != 0; }
 static inline int __all_sync(unsigned mask, int value) { return !__any_sync(mask, !value); }
 static inline void __syncwarp() { emulation::meet_warp("__syncwarp", nullptr, [](void* const*) {}); }
-static inline void __syncthreads() { emulation::synchronize_block(); }
+static __forceinline__ void __syncthreads() { emulation::synchronize_block(); }
 int __syncthreads_or(int value);
 static inline void __threadfence() {}
 

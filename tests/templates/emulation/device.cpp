@@ -11,7 +11,8 @@
 //     products      (wgmma) poison their accumulators when they are issued, and read their operands, registers too, at the wait
 //     launches      a kernel that is launched early begins before the one in front of it, which runs at griddepcontrol.wait
 //     registers     (setmaxnreg) a block has no more of them than at its launch
-//     barriers      too many arrivals, barriers that nobody made, and a deadlock end the launch with a message
+//     barriers      too many arrivals, barriers that nobody made, parts of warps, warps that wait for each other at two places (of
+//                   aligned instructions, compute-sanitizer's synccheck says so, too), and a deadlock end the launch with a message
 //
 // The tensor core adds the products of 16 of k and the sum at hand in fixed point, and truncates.
 #include "cuda.h"
@@ -42,7 +43,7 @@ dim3 blockDim, gridDim;
 namespace {
 
 constexpr int MULTIPROCESSORS = 5;  // few, so that persistent blocks take several tiles; not even, so that clusters do not fit exactly
-constexpr int WARP = 32, WARPGROUP = 128;
+constexpr int WARP = 32, WARPGROUP = 128, MOST_THREADS = 1024;
 constexpr int WINDOW = 1 << 18;  // bytes of a block's shared memory: static from 0, dynamic up to the end
 constexpr int REGISTERS = 65536;  // of a multiprocessor
 constexpr int MOST_DYNAMIC = 232448, UNASKED_DYNAMIC = 49152;  // bytes
@@ -80,7 +81,12 @@ struct Meeting {
     unsigned phase = 0;
 };
 
-struct NamedBarrier { int arrived = 0, expected = 0; unsigned phase = 0; };
+struct NamedBarrier {
+    int arrived = 0, expected = 0;
+    unsigned phase = 0;
+    const void* place = nullptr;  // the instruction at which threads wait
+    int lanes[MOST_THREADS / WARP] = {};  // that have arrived, of each warp
+};
 
 // Products of a warpgroup on their way, and the accumulators that are theirs meanwhile.
 struct Pipe {
@@ -441,11 +447,22 @@ void meet_warpgroup(const char* function, void* operand, void (*run)(void* const
     meet(meeting, function, current->index % WARPGROUP, WARPGROUP, nullptr, operand, run);
 }
 
-void wait_at(NamedBarrier& barrier, const int number, const unsigned before, const std::function<int()>& all) {
-    wait_until("barrier", number, [&] {
+void open(NamedBarrier& barrier, const Block& block, const int number) {
+    for (size_t warp = 0; warp < block.alive_in_warp.size(); ++warp) {
+        int& lanes = barrier.lanes[warp];
+        if (lanes && lanes < block.alive_in_warp[warp]) emulation::fail("barrier %d has %d lanes of warp %d", number, lanes, static_cast<int>(warp));
+        lanes = 0;
+    }
+    barrier.arrived = 0, barrier.place = nullptr, ++barrier.phase;
+}
+
+void wait_at(NamedBarrier& barrier, const int number, const void* place, const std::function<int()>& all) {
+    if (barrier.place && barrier.place != place) emulation::fail("threads wait for each other at two places, at barrier %d", number);
+    barrier.place = place;
+    wait_until("barrier", number, [&, before = barrier.phase] {
         if (barrier.phase != before) return true;
         if (barrier.arrived < all()) return false;
-        barrier.arrived = 0, ++barrier.phase;
+        open(barrier, *current->block, number);
         return true;
     });
 }
@@ -454,7 +471,7 @@ NamedBarrier& arrive_at(const int number, const int threads) {
     NamedBarrier& barrier = current->block->barriers[number];
     if (barrier.arrived && barrier.expected != threads) emulation::fail("barrier %d is for %d threads and for %d", number, barrier.expected, threads);
     barrier.expected = threads;
-    ++barrier.arrived;
+    ++barrier.arrived, ++barrier.lanes[current->index / WARP];
     ++changes;
     return barrier;
 }
@@ -763,7 +780,7 @@ int enqueue(const void* kernel, const Launch& launch, const Call* call) {
     const long long threads = static_cast<long long>(launch.block.x) * launch.block.y * launch.block.z;
     const long long blocks = static_cast<long long>(launch.grid.x) * launch.grid.y * launch.grid.z;
     const bool fits = launch.shared_bytes <= (allowed == shared_allowed.end() ? UNASKED_DYNAMIC : allowed->second);
-    if (!fits || threads < 1 || threads > 1024 || blocks < 1 || launch.grid.x % grid->launch.cluster || (launch.together && blocks > MULTIPROCESSORS * emulation::RESIDENT)) {
+    if (!fits || threads < 1 || threads > MOST_THREADS || blocks < 1 || launch.grid.x % grid->launch.cluster || (launch.together && blocks > MULTIPROCESSORS * emulation::RESIDENT)) {
         return last_error = cudaErrorInvalidConfiguration;
     }
     queue.push_back(std::move(grid));
@@ -800,8 +817,7 @@ void meet_warp(const char* function, void* operand, void (*run)(void* const*)) {
 
 void synchronize_block() {
     Block& block = *current->block;
-    NamedBarrier& barrier = arrive_at(0, 0);
-    wait_at(barrier, 0, barrier.phase, [&] { return block.alive; });
+    wait_at(arrive_at(0, 0), 0, __builtin_return_address(0), [&] { return block.alive; });
 }
 
 Launcher::~Launcher() { flush(); }
@@ -1013,13 +1029,12 @@ void mbarrier_try_wait_parity_shared_cta_b64(uint32_t& done, const uint32_t barr
 }
 
 void bar_sync(const int number, const int threads) {
-    NamedBarrier& barrier = arrive_at(number, threads);
-    wait_at(barrier, number, barrier.phase, [threads] { return threads; });
+    wait_at(arrive_at(number, threads), number, __builtin_return_address(0), [threads] { return threads; });
 }
 
 void bar_arrive(const int number, const int threads) {
     NamedBarrier& barrier = arrive_at(number, threads);
-    if (barrier.arrived == threads) barrier.arrived = 0, ++barrier.phase;
+    if (barrier.arrived == threads) open(barrier, *current->block, number);
 }
 
 void barrier_cluster_arrive_release_aligned() {
