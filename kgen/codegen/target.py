@@ -13,7 +13,7 @@ from kgen.devices.hardware import Hardware
 
 #: Primitives of expressions that the C library has under the same name on every kind of device.
 C_FUNCTIONS = (
-    "FMOD FMAX FMIN COPYSIGN ATAN2 HYPOT FLOOR CEIL TRUNC RINT EXP2 LOG2 LOG10 ATAN TAN ASIN ACOS SINH COSH ASINH ACOSH "
+    "FMA FMOD FMAX FMIN COPYSIGN ATAN2 HYPOT FLOOR CEIL TRUNC RINT EXP2 LOG2 LOG10 ATAN TAN ASIN ACOS SINH COSH ASINH ACOSH "
     "ATANH ERFC LGAMMA"
 ).split()
 

@@ -164,6 +164,8 @@ def _primitive(name: str) -> Callable[..., Tensor]:
 
     if name == "BITS":
         return lambda value: value.float().view(torch.int32).to(torch.int64)
+    if name == "FMA":
+        return lambda x, y, z: x * y + z
     if name == "CHOOSE":
         return lambda condition, value, other: torch.where(condition != 0, value, other)
     return reduce(getattr, _OTHERS.get(name, name.lower()).split("."), torch)

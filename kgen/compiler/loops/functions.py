@@ -29,10 +29,10 @@ from kgen.compiler.loops.expr import (
 # is 1 / sqrt(x). QUOTIENT and RECIPROCAL are divisions of numbers whose quotient does not overflow. FLOOR_QUOTIENT and
 # FLOOR_REMAINDER are Python's ``//`` and ``%`` of integers; a divisor of 0, for which PyTorch raises or gives any number, counts as 1.
 # BITS are those of a float32, as an integer of 32 bits.
-(absolute, atan2, bits, choose, copysign, cos, erf, exp, expbelow, expm1, floor_quotient, floor_remainder, fmax, fmin, fmod, hypot, inverseroot, lgamma, log,
- log1p, normal, power, quotient, reciprocal, rint, sin, sqrt, sqrt64, tanh, trunc) = map(function, (
-    "ABS ATAN2 BITS CHOOSE COPYSIGN COS ERF EXP EXPBELOW EXPM1 FLOOR_QUOTIENT FLOOR_REMAINDER FMAX FMIN FMOD HYPOT INVERSEROOT LGAMMA LOG LOG1P "
-    "NORMAL POW QUOTIENT RECIPROCAL RINT SIN SQRT SQRT64 TANH TRUNC"
+(absolute, atan2, bits, choose, copysign, cos, erf, exp, expbelow, expm1, floor, floor_quotient, floor_remainder, fma, fmax, fmin, fmod, hypot, inverseroot, lgamma,
+ log, log1p, normal, power, quotient, reciprocal, rint, sin, sqrt, sqrt64, tanh, trunc) = map(function, (
+    "ABS ATAN2 BITS CHOOSE COPYSIGN COS ERF EXP EXPBELOW EXPM1 FLOOR FLOOR_QUOTIENT FLOOR_REMAINDER FMA FMAX FMIN FMOD HYPOT INVERSEROOT LGAMMA "
+    "LOG LOG1P NORMAL POW QUOTIENT RECIPROCAL RINT SIN SQRT SQRT64 TANH TRUNC"
 ).split())  # fmt: skip
 
 
@@ -135,11 +135,17 @@ fix_modulo = _define(
     "the remainder with y's sign",
 )
 floor_modulo = _define("floor_modulo", lambda x, y: fix_modulo(fmod(x, y), y), "the remainder with the sign of the divisor")
-floor_divide = _define(
-    "floor_divide",
-    lambda x, y: where(equal(y, 0.0), x / y, rint((x - floor_modulo(x, y)) / y)),
-    "the whole number below the quotient, exactly",
+whole_below = _define(
+    "whole_below",
+    lambda n, rest, y: where(both(differ(rest, rest), differ(y, 0.0)), rest, where(both(differ(rest, 0.0), differ(rest < 0.0, y < 0.0)), n - 1.0, n)),
+    "one less than n where the rest has another sign than the divisor; NaN of an infinity",
 )
+divided_below = _define(
+    "divided_below",
+    lambda x, y, n: whole_below(n, where(equal(n, 0.0), x, fma(-n, y, x)), y),
+    "n, or one less where the quotient was rounded up to it; the sign of the rest is exact",
+)
+floor_divide = _define("floor_divide", lambda x, y: divided_below(x, y, floor(x / y)), "the whole number below the quotient, exact below 2^24")
 nan_max = _define("nan_max", lambda a, b: where(either(a > b, differ(a, a)), a, b), "the larger; NaN if either is")
 nan_min = _define("nan_min", lambda a, b: where(either(a < b, differ(a, a)), a, b), "the smaller; NaN if either is")
 finite_max = _define(
