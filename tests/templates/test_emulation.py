@@ -215,6 +215,15 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "extremes and products at places": (
         ("a = (x[:, 0].abs() * 3).long() % 6\nb = self.z.index_reduce(0, a, x, 'amin')\nreturn torch.cat([self.z.index_reduce(0, a, x, 'amax'), b, self.z.index_reduce(0, a, x, 'prod')])",
          "self.register_buffer('z', torch.randn(6, 36))", "torch.randn(70, 36)", "x"), r"scattering\[[^]]*\] \+ pointwise", [{"vec": 4}]),
+    "values and counts at places of rows": (
+        ("a = (x * 3).long().clamp(0, 4)\nz = torch.zeros(70, 5, dtype=x.dtype)\nreturn torch.cat([self.z.expand(70, 5).scatter_add(1, a, x), z.scatter_add(1, a, torch.full_like(x, 0.5))], 1)",
+         "self.z = nn.Parameter(torch.rand(5))", "torch.rand(70, 36)", "x"), r"row_scattering\[[^]]*\] \+ pointwise", [{"vec": 4, "block": 128}]),
+    "elements written to places of rows": (
+        ("return self.z.expand(140, 12).scatter(1, self.at.expand(140, 8), x.exp())", "self.z = nn.Parameter(torch.rand(1, 12))\nself.register_buffer('at', torch.randperm(12)[None, :8])",
+         "torch.randn(140, 8)", "x"), "row_scattering", [{"rows": 1, "vec": 1}]),
+    "extremes of rows of matrices": (
+        ("return y.scatter_reduce(1, self.a.expand(x.shape[0], 9, 4), x.abs(), 'amax')", "self.register_buffer('a', torch.randint(0, 6, (9, 1)))", "torch.randn(70, 9, 4), torch.randn(70, 6, 4)", "x, y"),
+        "row_scattering", [{"vec": 4}]),
     "a wave of recurrent layers": (
         ("return torch.cat([*self.lstm(x, (y, y))[1]], 2)", "self.lstm = nn.LSTM(6, 36, 3)", "torch.randn(4, 5, 6), torch.randn(3, 5, 36)", "x, y"), _RECURRENT, [
             {"units": 12, "slice": 5}, {"units": 36, "slice": 2, "together": 1}]),

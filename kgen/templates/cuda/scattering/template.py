@@ -15,16 +15,13 @@ from kgen.compiler.graph.dtypes import DTYPES
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import ELEMENT, Program, Scatter
 from kgen.templates.cuda import common
+from kgen.templates.cuda.atomics import begin, taken_in
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scattering(Schedule):
     block: int = parameter("threads in a block")
     vec: int = parameter("elements in one load or store")
-
-
-_ATOMIC = {"sum": "atomic_sum", "product": "atomic_product", "max": "atomic_max", "min": "atomic_min"}
-_BEGIN = {"max": "begin_max", "min": "begin_min"}  # of floats from a tensor, which may have other forms of NaN
 
 
 def takes(program: Program) -> bool:
@@ -51,7 +48,7 @@ def render(schedule: Scattering) -> Rendering:
         before, within, behind = _lines(scatter, vec)
         outer, inner, close = outer + before, inner + within, close + behind
     begins = [begun(program, s) for s in program.scatters]
-    begins = [replace(b, value=f"{symbol(_BEGIN[s.kind])}({b.value})", width=1) if s.kind in _BEGIN and s.source else b for b, s in zip(begins, program.scatters)]
+    begins = [replace(b, value=f"{by}({b.value})", width=1) if (by := begin(s)) else b for b, s in zip(begins, program.scatters)]
     context = {
         "threads": schedule.block,
         "vec": vec,
@@ -70,7 +67,7 @@ def _lines(scatter: Scatter, vec: int) -> tuple[list[str], list[str], list[str]]
     out, value, side_by_side = output_pointer(scatter.tensor), taken(scatter), vec > 1 and scatter.access.mode(vec) == "vector"
     place = scatter.access.index()
     if scatter.level != ELEMENT:
-        return [], [], [f"if (col == 0) {_taken_in(scatter, f'{out} + {place}', value)}"]
+        return [], [], [f"if (col == 0) {taken_in(scatter, f'{out} + {place}')}"]
     found = f"{scatter.tensor}_values"
     if side_by_side and scatter.kind == "last":
         ctype = DTYPES[scatter.dtype].memory
@@ -78,11 +75,7 @@ def _lines(scatter: Scatter, vec: int) -> tuple[list[str], list[str], list[str]]
     if side_by_side and (scatter.kind, scatter.dtype) == ("sum", "float32"):
         return [f"float {found}[{vec}];"], [f"{found}[j] = {value};"], [f"{symbol('atomic_sum_vector')}({out} + {place}, {found});"]
     place = scatter.access.index("row", "(col + j)") if vec > 1 else place
-    return [], [_taken_in(scatter, f"{out} + {place}", value)], []
-
-
-def _taken_in(scatter: Scatter, address: str, value: str) -> str:
-    return f"*({address}) = {value};" if scatter.kind == "last" else f"{symbol(_ATOMIC[scatter.kind])}({address}, {value});"
+    return [], [taken_in(scatter, f"{out} + {place}")], []
 
 
 TEMPLATE = Template(

@@ -1,0 +1,1 @@
+"""The schedule ``row_scattering`` for CUDA."""
