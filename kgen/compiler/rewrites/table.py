@@ -44,6 +44,7 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(views.permute_behind, Stage.ALWAYS, shown=False),
         Rewrite(views.rows_in_order, Stage.ALWAYS, shown=False),
         Rewrite(views.views_in_one, Stage.ALWAYS, shown=False),
+        Rewrite(views.store_as_read, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.stack_to_maps, Stage.ALWAYS, shown=False),
         Rewrite(scans.shift_in_front_of_scan, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.softplus_to_mish, Stage.ALWAYS, shown=False),

@@ -196,6 +196,40 @@ def views_in_one(graph: OpGraph) -> OpGraph:
     return graph
 
 
+def store_as_read(graph: OpGraph) -> OpGraph:
+    """Copy what a kernel makes to where a view of it lies, if products alone read that view and a view would be a copy.
+
+    The kernel then stores its results in that order. Windows of an image that was rolled are such a view.
+    """
+    for name in [n.name for n in graph.nodes if n.op == "view"]:
+        node = graph.node(name)
+        if _is_read_by_products(graph, node) and _is_copied_from_kernel(graph, node):
+            view = replace(node, name=graph.fresh(f"{name}_read"))
+            graph = graph.with_nodes_for(name, (view, Node(name, "copy", (view.name,), node.type, X.method("contiguous"))))
+    return graph
+
+
+def _is_read_by_products(graph: OpGraph, node: Node) -> bool:
+    """Whether contractions alone read the value, directly or through views."""
+    users = graph.users(node.name)
+    products = all(_kind(u) is Kind.CONTRACTION or (_kind(u) is Kind.VIEW and _is_read_by_products(graph, u)) for u in users)
+    return bool(users) and products and node.name not in graph.returns
+
+
+def _is_copied_from_kernel(graph: OpGraph, node: Node) -> bool:
+    """Whether the value is a copy in another order of what a map or a gather makes, and nothing else reads that."""
+    layout = _layout(graph, node.name)
+    if layout is None or not layout.copied or any(node.type.multiples[1:]):
+        return False
+    made: Node | None = node
+    while made is not None and _kind(made) is Kind.VIEW:
+        of = graph.producer(made.inputs[0])
+        if of is None or not graph.feeds_only(of.name, made):
+            return False
+        made = of
+    return made is not None and _kind(made) in (Kind.POINTWISE, Kind.INDEXED) and not made.effect
+
+
 def order_outputs(graph: OpGraph) -> OpGraph:
     """Put outputs in PyTorch's order of dimensions: each is a permutation of a tensor that is stored in that order.
 

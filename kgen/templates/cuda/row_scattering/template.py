@@ -12,7 +12,7 @@ from functools import cached_property, partial
 
 from kgen.codegen.arguments import arguments as pointers, rendering, sources
 from kgen.codegen.c_printer import literal, number, output_pointer, pointer, row_statements
-from kgen.codegen.scattering import VECTOR_BYTES, Owned, counted, owned
+from kgen.codegen.scattering import VECTOR_BYTES
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Rendering, Schedule, Task, Template, parameter
@@ -20,6 +20,7 @@ from kgen.compiler.graph.dtypes import DTYPES, nbytes, stored
 from kgen.compiler.loops.expr import Const
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import ELEMENT, Program, Scatter
+from kgen.compiler.loops.scatters import Owned, counted, owned
 from kgen.templates.cuda import common
 from kgen.templates.cuda.atomics import begin, taken_in
 
