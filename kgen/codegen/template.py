@@ -14,6 +14,7 @@ from kgen.compiler.fusion.steps import FusionPlan, Kernel
 from kgen.compiler.graph.dtypes import DTYPES
 from kgen.compiler.graph.library_call import LibraryCall, X
 from kgen.compiler.loops.program import Program
+from kgen.compiler.rewrites.rewrite import Offer
 from kgen.devices.hardware import Hardware
 from kgen.devices.roofline import Arithmetic
 from kgen.protocol import Accuracy
@@ -199,7 +200,7 @@ class Template:
 
     The space follows from what the kernel computes, and from :attr:`Task.surroundings`: layers that a model repeats share one.
     Where it follows from more of the plan, ``reads_plan`` says so. ``share`` is the part of the device's rate that its contractions reach, by which plans are ordered.
-    ``in_place``, ``biased``, ``channels_last`` and ``attends`` are those of :class:`kgen.compiler.fusion.template.Template`, which this class implements.
+    ``in_place``, ``biased`` and ``offers`` are those of :class:`kgen.compiler.fusion.template.Template`, which this class implements.
     """
 
     name: str
@@ -215,8 +216,7 @@ class Template:
     in_place: bool = False
     share: float = 1.0
     biased: bool = False
-    channels_last: bool = False
-    attends: bool = False
+    offers: frozenset[Offer] = frozenset()
     reads_plan: bool = False
     folder: Path = FOLDER
 

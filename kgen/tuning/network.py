@@ -22,8 +22,8 @@ from kgen.tuning.tasks.assembly import Results
 from kgen.tuning.tasks.parts import Catalogue, Part
 from kgen.tuning.tasks.task import TaskMaker
 
-FEW_KERNELS = 12  #: of the plan that is predicted best; a problem with no more is tuned as whole files
-_LIKELY = 2.0  #: times the least predicted time; options of no more are tuned
+FEW_KERNELS = 12  #: of each likely plan; a problem with no more is tuned as whole files
+LIKELY = 2.0  #: times the least predicted time; options of no more are tuned
 _MOST_OPTIONS = 8  #: options that are tuned
 _LIBRARY_WINS = 1.03  #: times the library's time; a slower kernel is left to it in a further option
 _ERRS_MORE = 1.2  #: times the library's error; a kernel that errs more is left to it in another one
@@ -31,17 +31,15 @@ _SLOWER, _COARSER = "our kernels of it are slower here", "our kernels of it err 
 
 
 def is_network(design: Design) -> bool:
-    """Whether the plan that is predicted best has so many kernels that whole files are too few tries for them."""
-    best = _best(design)
-    return best is not None and len(design.choices[best].kernels) > FEW_KERNELS
+    """Whether a likely plan has so many kernels that whole files are too few tries for them."""
+    return any(len(design.choices[n].kernels) > FEW_KERNELS for n in _likely(design))
 
 
 def catalogue(design: Design, environment: Environment) -> Catalogue:
     """The tasks of a design's likely options, and those of the control. The design must have a plan with kernels."""
     maker, best = TaskMaker(design.hardware, design.accuracy, environment), _best(design)
     assert best is not None, "a design whose tasks are asked for has a plan with kernels"
-    least = design.options[best].predicted_ms
-    likely = [n for n in _own(design) if design.options[n].predicted_ms <= _LIKELY * least]
+    likely = _likely(design)
     likely = _unlike_each_other(design, [*dict.fromkeys((best, *_first_of_rewrites(design, likely)))], likely)
     own = frozenset(name for choice in design.choices for _, plan in choice.plans for kernel in plan.kernels for name in kernel.nodes)
     return Catalogue({n: tuple(_parts(design, n, maker, own)) for n in dict.fromkeys((best, *likely, design.control.option))}, best)
@@ -72,6 +70,13 @@ def _unlike_each_other(design: Design, first: Sequence[int], likely: Sequence[in
 def _best(design: Design) -> int | None:
     """The option with kernels that is predicted to be fastest."""
     return min(_own(design), key=lambda n: design.options[n].predicted_ms, default=None)
+
+
+def _likely(design: Design) -> list[int]:
+    """The options with kernels whose predicted time is near the least."""
+    own = _own(design)
+    least = min((design.options[n].predicted_ms for n in own), default=0.0)
+    return [n for n in own if design.options[n].predicted_ms <= LIKELY * least]
 
 
 def _own(design: Design) -> list[int]:

@@ -12,7 +12,7 @@ from kgen.devices.kinds import KINDS
 from kgen.evaluator.pool import SourceBuilder
 from kgen.store import Database
 from kgen.tuning.design import Design
-from kgen.tuning.network import catalogue, with_library, with_regions
+from kgen.tuning.network import LIKELY, catalogue, with_library, with_regions
 from kgen.tuning.search import Point
 from kgen.tuning.tasks import assembly
 from kgen.tuning.tasks.bench import Place
@@ -21,12 +21,19 @@ from kgen.tuning.tasks.task import KernelTask
 from kgen.tuning.tasks.tuner import Tuner
 
 
+_FEW = 4  #: times the kernels of a plan are those of another one, which is unlike it then
+
+
 def opening(design: Design) -> list[Point]:
-    """The simplest points of the plan that is predicted best, and of the best with fewer kernels: first results of a network."""
+    """The simplest points of the plan that is predicted best, of the best with fewer kernels, and of a likely one with few of them.
+
+    They are first results of a network. The last one leaves to the library what it computes fast, as convolutions by cuDNN.
+    """
     options = design.options
     own = sorted((n for n, o in enumerate(options) if o.kernels and o.plainest is not None), key=lambda n: options[n].predicted_ms)
     fewer = [n for n in own if len(options[n].kernels) < len(options[own[0]].kernels)]
-    return [Point(n, options[n].plainest or ()) for n in (*own[:1], *fewer[:1])]
+    few = [n for n in fewer if _FEW * len(options[n].kernels) < len(options[own[0]].kernels) and options[n].predicted_ms < LIKELY * options[own[0]].predicted_ms]
+    return [Point(n, options[n].plainest or ()) for n in dict.fromkeys((*own[:1], *fewer[:1], *few[:1]))]
 
 
 @dataclass

@@ -12,6 +12,7 @@ from kgen.compiler.graph.library_call import Many, X, aten, written
 from kgen.compiler.loops.evaluation import evaluate
 from kgen.compiler.lower.lowering import lower
 from kgen.compiler.operators.table import OPS
+from kgen.compiler.rewrites.rewrite import Offer
 from kgen.compiler.rewrites.table import REWRITES, variants
 
 LINEAR = "self.linear = nn.Linear(12, 20)"
@@ -29,6 +30,13 @@ def ops(of: OpGraph) -> list[str]:
 
 
 # A tiny interpreter
+
+
+@pytest.fixture(autouse=True)
+def cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN's calls, which PyTorch has on a GPU alone, as what they compute."""
+    monkeypatch.setattr(torch, "cudnn_convolution_relu", lambda *of: torch.conv2d(*of).relu())
+    monkeypatch.setattr(torch, "cudnn_convolution_add_relu", lambda x, w, z, alpha, *of: (torch.conv2d(x, w, *of) + alpha * z).relu())
 
 
 def random_values(of: OpGraph) -> dict[str, torch.Tensor]:
@@ -180,6 +188,9 @@ APPLIES = {
     "images of many channels are moved by a transpose": ("return F.relu(self.c(x))", "self.c = nn.Conv2d(16, 4, 3)", "torch.randn(2, 16, 7, 8)", "train", (), "convolutions_channels_last", ["permute", "copy", "conv2d_channels_last", "permute", "relu"]),
     "images of a convolution are not moved again": ("return F.relu(self.d(self.c(x)))", "self.c, self.d = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 5, 3)", "torch.randn(2, 3, 9, 9)", "train", (), "convolutions_channels_last", ["conv2d_channels_last", "conv2d_channels_last", "permute", "relu"]),
     "a convolution that is returned is copied": ("return self.c(x)", "self.c = nn.ConvTranspose3d(3, 4, 3)", "torch.randn(2, 3, 4, 5, 6)", "train", (), "convolutions_channels_last", ["conv_transpose3d_channels_last", "permute", "copy"]),
+    "a sum and a ReLU are part of cuDNN's convolution": ("return F.relu(self.d(F.relu(self.c(x))) + self.e(x))", "self.c, self.d, self.e = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(3, 16, 1)", "torch.randn(2, 3, 7, 8)", "eval", (), "convolutions_in_cudnn", ["conv2d_relu_channels_last", "conv2d_channels_last", "conv2d_add_relu_channels_last", "permute", "copy"]),
+    "images that cuDNN reads twice are moved once": ("y = F.max_pool2d(x, 2)\nreturn F.relu(self.c(y)), F.relu(self.d(y))", "self.c, self.d = nn.Conv2d(16, 4, 3, bias=False), nn.Conv2d(16, 4, 1)", "torch.randn(2, 16, 8, 8)", "eval", (), "convolutions_in_cudnn", ["max_pool2d", "permute", "copy", *["conv2d_relu_channels_last", "permute", "copy"] * 2]),
+    "batch norm goes into cuDNN's convolution": ("return F.relu(self.n(self.c(x)) + x)", "self.c, self.n = nn.Conv2d(16, 16, 1, bias=False), nn.BatchNorm2d(16)", "torch.randn(2, 16, 7, 8)", "eval", ("batchnorm_to_affine",), "convolutions_in_cudnn", ["permute", "copy", "conv2d_add_relu_channels_last", "permute", "copy"]),
     "a sum over features is a product with the sum of rows": ("return self.linear(x).sum(1, keepdim=True)", LINEAR, IN, "eval", (), "sum_into_linear", ["distributed_product", "sum", "add"]),
     "a mean over features without a bias": ("return self.linear(x).mean(-1)", "self.linear = nn.Linear(12, 20, bias=False)", IN, "eval", (), "sum_into_linear", ["distributed_product", "sum"]),
     "a mean of features that are scaled and shifted": ("return ((self.linear(x) - self.s) * 3.0 / self.s + 1.0).mean(2)", f"{LINEAR}\n{SCALE}", "torch.randn(2, 3, 12)", "eval", (), "sum_into_linear", ["distributed_product", "sum", "add"]),
@@ -310,6 +321,7 @@ LEAVES_ALONE = {
     "a sum of what is not affine": ("return F.relu(self.linear(x)).sum(1)", LINEAR, IN, "eval", (), "sum_into_linear"),
     "a sum of features that are used twice": ("y = self.linear(x)\nreturn y.sum(1), F.relu(y)", LINEAR, IN, "eval", (), "sum_into_linear"),
     "a sum of features scaled by row": ("return (self.linear(x) * self.s).sum(1)", f"{LINEAR}\nself.s = nn.Parameter(torch.randn(6, 1))", IN, "eval", (), "sum_into_linear"),
+    "a convolution without a ReLU behind it": ("return self.c(x)", "self.c = nn.Conv2d(16, 4, 3)", "torch.randn(2, 16, 7, 8)", "eval", (), "convolutions_in_cudnn"),
     "a convolution of sequences": ("return self.c(x)", "self.c = nn.Conv1d(3, 4, 3)", "torch.randn(2, 3, 40)", "eval", (), "convolutions_channels_last"),
     "a product with two columns": ("return x @ self.v", "self.v = nn.Parameter(torch.randn(20, 2))", None, "eval", (), "product_to_sum"),
     "a diagonal that is another than the main one": ("return x @ torch.diag(self.v, 1)", "self.v = nn.Parameter(torch.randn(19))", None, "eval", (), "diagonal_to_scale"),
@@ -411,7 +423,14 @@ def test_channels_of_half_types_are_last_in_eights(channels: int, moved: bool) -
 def test_channels_are_last_where_schedules_run_along_them() -> None:
     found = captured("return F.relu(self.c(x))", "self.c = nn.Conv2d(3, 4, 3)", "torch.randn(2, 3, 7, 8)")
     assert len(variants(found)) == 1
-    assert variants(found, channels_last=True)[-1].rewrites == ("convolutions_channels_last",)
+    assert variants(found, offers={Offer.CHANNELS_LAST})[-1].rewrites == ("convolutions_channels_last",)
+
+
+def test_cudnn_takes_batch_norm_of_half_types_along() -> None:
+    init = "self.c, self.n = nn.Conv2d(16, 8, 3, bias=False).bfloat16(), nn.BatchNorm2d(8).bfloat16()"
+    found = captured("return F.relu(self.n(self.c(x)))", init, "torch.randn(2, 16, 7, 8).bfloat16()")
+    last = variants(found, offers={Offer.CUDNN})[-1]
+    assert "conv2d_relu_channels_last" in ops(last.graph) and {f.type.dtype for f in last.graph.folded if f.type.numel > 8} == {"bfloat16"}
 
 
 def test_graph_without_anything_to_rewrite_has_one_variant() -> None:

@@ -70,8 +70,7 @@ def _programs_of(graph: OpGraph) -> Lowered:
 
 def rewritten(graph: OpGraph, templates: Sequence[Template]) -> tuple[Variant, ...]:
     """The variants of a graph that templates can run."""
-    known = {"channels_last": any(t.channels_last for t in templates), "attends": any(t.attends for t in templates)}
-    return variants(graph, _whole(graph, templates), **known)
+    return variants(graph, _whole(graph, templates), frozenset().union(*(t.offers for t in templates)))
 
 
 def _whole(graph: OpGraph, templates: Sequence[Template]) -> frozenset[str]:

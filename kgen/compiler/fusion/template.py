@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import Protocol, Sequence
 
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.loops.program import Program
+from kgen.compiler.rewrites.rewrite import Offer
 
 
 class Template(Protocol):
@@ -28,12 +30,8 @@ class Template(Protocol):
         """
 
     @property
-    def channels_last(self) -> bool:
-        """Whether kernels run along the channels of images, which then lie side by side: convolutions may leave them so."""
-
-    @property
-    def attends(self) -> bool:
-        """Whether it computes two contractions of half types with a softmax between in one kernel."""
+    def offers(self) -> AbstractSet[Offer]:
+        """The offers of a device with this schedule, by which rewrites take part."""
 
     def takes(self, program: Program, /) -> bool:
         """Whether a kernel of this schedule computes the program, with all that it stores."""

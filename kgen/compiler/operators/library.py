@@ -19,6 +19,8 @@ from kgen.compiler.graph.convolutions import TARGETS
 
 #: How the names of convolutions end whose images have their channels side by side. The call may move its first operand so.
 CHANNELS_LAST = "_channels_last"
+#: What cuDNN computes behind a convolution in the same call, in the names of such convolutions.
+RELU, ADD_RELU = "_relu", "_add_relu"
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ LIBRARY = {
         ),
         *(LibraryOperator(target, sums=TRANSPOSED if "conv_transpose" in op else CONVOLVED) for op, targets in TARGETS.items() for target in targets),
         *(LibraryOperator(f"conv{rank}d{CHANNELS_LAST}", sums=CONVOLVED) for rank in (2, 3)),
+        *(LibraryOperator(f"conv2d{fused}{CHANNELS_LAST}", sums=CONVOLVED) for fused in (RELU, ADD_RELU)),
         *(LibraryOperator(f"conv_transpose{rank}d{CHANNELS_LAST}", sums=TRANSPOSED) for rank in (2, 3)),
         *(
             LibraryOperator(f"aten.{name}", sums=RECURRENT)

@@ -27,12 +27,14 @@ from kgen.compiler.graph.library_call import (
     X,
     Y,
     Z,
+    dtype_named,
     functional,
     operands,
     torch_,
     with_operands,
 )
 from kgen.compiler.loops.transposes import LEAST_EXTENT
+from kgen.compiler.operators.library import CHANNELS_LAST
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.compiler.rewrites.linear import SUMMED_WEIGHTS, weights_to_sum
@@ -331,32 +333,41 @@ def convolutions_channels_last(graph: OpGraph) -> OpGraph:
         if is_narrow(node.type.dtype) and window.channels_in % 8:
             continue  # oneDNN fills channels up with zeros, in one layout or the other, and zero times an infinity is NaN
         order, back = (0, *range(2, spatial + 2), 1), (0, spatial + 1, *range(1, spatial + 1))
-        before, images, spelled = _images_last(graph, node, order, back)
+        before, images, spelled = images_last(graph, node.inputs[0], node.name, order, back)
         call = with_operands(node.call, lambda value: spelled if value == X else value)
-        moved = replace(node, name=graph.fresh(f"{node.name}_last"), op=f"{node.op}_channels_last", inputs=(images, *node.inputs[1:]),
+        moved = replace(node, name=graph.fresh(f"{node.name}_last"), op=f"{node.op}{CHANNELS_LAST}", inputs=(images, *node.inputs[1:]),
                         type=node.type.permuted(order), call=call.method("permute", *order).method("contiguous"))  # fmt: skip
-        returned = node.name in graph.returns and graph.order(node.name) != order
-        name = graph.fresh(f"{node.name}_first") if returned else node.name
-        view = Node(name, "permute", (moved.name,), node.type, X.method("permute", *back), (("dims", back),))
-        copy = [Node(node.name, "copy", (name,), node.type, X.method("contiguous"))] if returned else []
-        graph = graph.with_nodes_for(node.name, [*before, moved, view, *copy])
+        graph = graph.with_nodes_for(node.name, [*before, moved, *channels_first(graph, moved, node, order, back)])
     return graph
 
 
-def _images_last(graph: OpGraph, node: Node, order: tuple[int, ...], back: tuple[int, ...]) -> tuple[list[Node], str, LibraryCall]:
-    """The nodes that move a convolution's images, what they come to, and how the call reads it.
+def channels_first(graph: OpGraph, moved: Node, node: Node, order: tuple[int, ...], back: tuple[int, ...]) -> list[Node]:
+    """The nodes that give the dimensions of a moved result back under the node's name; a copy where forward returns it so."""
+    returned = node.name in graph.returns and graph.order(node.name) != order
+    name = graph.fresh(f"{node.name}_first") if returned else node.name
+    view = Node(name, "permute", (moved.name,), node.type, X.method("permute", *back), (("dims", back),))
+    return [view, *([Node(node.name, "copy", (name,), node.type, X.method("contiguous"))] if returned else [])]
 
-    A transpose moves images of many channels, as they are or behind pointwise operators. The library moves others.
+
+def images_last(
+    graph: OpGraph, x: str, stem: str, order: tuple[int, ...], back: tuple[int, ...], *, narrow: bool = False
+) -> tuple[list[Node], str, LibraryCall]:
+    """The nodes that move images, what they come to, and how a call reads it as its first operand.
+
+    A transpose moves images of many channels, as they are or behind pointwise operators, and half types if it may be ``narrow``.
+    The library moves others. ``stem`` begins the names of new nodes.
     """
-    x = node.inputs[0]
     inner, kind = graph.producer(x), graph.type(x)
     if inner is not None and inner.op == "permute" and inner["dims"] == back:
         return [], inner.inputs[0], X.method("permute", *back)
-    if kind.dtype != "float32" or min(kind.shape[1], math.prod(kind.shape[2:])) < LEAST_EXTENT:
+    if (is_narrow(kind.dtype) and not narrow) or min(kind.shape[1], math.prod(kind.shape[2:])) < LEAST_EXTENT:
         return [], x, X.method("contiguous", memory_format=_CHANNELS_LAST[len(back) - 2])
-    last = kind.permuted(order)
-    view = Node(graph.fresh(f"{node.name}_permuted"), "permute", (x,), last, X.method("permute", *order), (("dims", order),))
-    moved = Node(graph.fresh(f"{node.name}_images"), "copy", (view.name,), last, X.method("contiguous"))
+    views = (user for user in graph.users(x) if user.op == "permute" and user["dims"] == order)
+    moved = next((copy for view in views for copy in graph.users(view.name) if copy.op == "copy"), None)
+    if moved is not None:  # for an earlier call
+        return [], moved.name, X.method("permute", *back)
+    view = Node(graph.fresh(f"{stem}_permuted"), "permute", (x,), kind.permuted(order), X.method("permute", *order), (("dims", order),))
+    moved = Node(graph.fresh(f"{stem}_images"), "copy", (view.name,), view.type, X.method("contiguous"))
     return [view, moved], moved.name, X.method("permute", *back)
 
 
@@ -382,15 +393,19 @@ def affine_into_convolution(graph: OpGraph) -> OpGraph:
         flat = [of.method("double").method("reshape", -1) for of in (X, Y, Z)]
         rows = Y.method("double").method("reshape", *((1, -1) if window.transposed else (-1, 1)), *[1] * len(window.lines))
         new_weight, new_bias = graph.fresh(f"{inner.name}_weight"), graph.fresh(f"{inner.name}_bias")
-        channels = outer.type.shape[1]
+        channels, dtype = outer.type.shape[1], graph.type(weight).dtype
         total, sources = (flat[0] * flat[1] + flat[2], (bias[0], scale, shift)) if bias else (flat[0], (shift,))
         graph = graph.with_folded(
-            FoldedWeight(new_weight, graph.type(weight), (X.method("double") * rows).method("float"), (weight, scale)),
-            FoldedWeight(new_bias, Tensor((channels,)), total.method("float").method("expand", channels).method("contiguous"), sources),
+            FoldedWeight(new_weight, graph.type(weight), _in_dtype(X.method("double") * rows, dtype), (weight, scale)),
+            FoldedWeight(new_bias, Tensor((channels,), dtype), _in_dtype(total, dtype).method("expand", channels).method("contiguous"), sources),
         )
         call = replace(inner.call, args=(X, Y, Z, *inner.call.args[3:]))
         graph = graph.with_node(replace(inner, inputs=(x, new_weight, new_bias), call=call)).without(outer.name, inner.name)
     return graph
+
+
+def _in_dtype(call: LibraryCall, dtype: str) -> LibraryCall:
+    return call.method("to", dtype_named(dtype)) if is_narrow(dtype) else call.method("float")
 
 
 def _by_channel(graph: OpGraph, operand: str | int | float, of: Tensor) -> bool:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Callable, Iterator, Sequence
 
 from kgen.compiler.graph.graph import OpGraph
+
+
+class Offer(Enum):
+    """What the schedules or the library of a device offer beyond the common, by which rewrites take part."""
+
+    CHANNELS_LAST = auto()  #: schedules that run along the channels of images that have them side by side
+    ATTENTION = auto()  #: a schedule of attention in half types in one kernel
+    CUDNN = auto()  #: cuDNN, whose convolutions take a bias, a sum and a ReLU along
 
 
 class Stage(Enum):
@@ -35,10 +44,9 @@ class Rewrite:
     A fold of ``level`` 1 takes norms apart, one of level 2 merges scales and shifts, and one of level 3 moves them into
     weights. ``again`` names a fold behind which this one is applied once more, and the level from which it is. At lower
     levels than its own, that is its only place. Options of one ``group`` share a pipeline. Plans show the name of a rewrite
-    that is ``shown``. One that makes weights of products is ``float32_only``: half types would round these. ``layouts`` says
-    that it is for devices whose schedules run along channels that lie side by side. ``also`` names other options, each of which has a
-    further pipeline with this one in front of it. With ``attends``, half types need a schedule of
-    attention in one kernel: they would round scores between several.
+    that is ``shown``. One that makes weights of products is ``float32_only``: half types would round these. One that ``needs`` an offer
+    is for devices with it, and ``half_needs`` is the same for graphs of half types: without attention in one kernel, they would
+    round scores. ``also`` names other options, each of which has a further pipeline with this one in front of it.
     """
 
     run: Callable[[OpGraph], OpGraph]
@@ -49,8 +57,8 @@ class Rewrite:
     place: Place = Place.BEHIND
     shown: bool = True
     float32_only: bool = False
-    layouts: bool = False
-    attends: bool = False
+    needs: Offer | None = None
+    half_needs: Offer | None = None
     also: tuple[str, ...] = ()
 
     @property
@@ -61,9 +69,10 @@ class Rewrite:
 LEVELS = 3
 
 
-def pipelines(rewrites: Sequence[Rewrite], *, half: bool, layouts: bool, attends: bool) -> Iterator[tuple[Rewrite, ...]]:
-    """The combinations worth planning for, the plainest first. ``half`` says that a graph has half types."""
-    usable = [of for of in rewrites if not (half and (of.float32_only or of.attends > attends)) and (layouts or not of.layouts)]
+def pipelines(rewrites: Sequence[Rewrite], *, half: bool, offers: AbstractSet[Offer]) -> Iterator[tuple[Rewrite, ...]]:
+    """The combinations worth planning for on a device with these offers, the plainest first. ``half`` says that a graph has half types."""
+    known = {None, *offers}
+    usable = [of for of in rewrites if of.needs in known and not (half and (of.float32_only or of.half_needs not in known))]
     always, options, last = ([of for of in usable if of.stage is stage] for stage in (Stage.ALWAYS, Stage.OPTION, Stage.LAST))
     for level in range(LEVELS + 1):
         yield (*always, *_folds(usable, level), *last)

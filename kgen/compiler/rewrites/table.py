@@ -7,6 +7,7 @@ planning for.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from kgen.compiler.graph.dtypes import is_narrow
@@ -16,6 +17,7 @@ from kgen.compiler.rewrites import (
     attention,
     cleanup,
     convolution,
+    cudnn,
     few,
     linear,
     norms,
@@ -27,7 +29,7 @@ from kgen.compiler.rewrites import (
     unrolled,
     views,
 )
-from kgen.compiler.rewrites.rewrite import Place, Rewrite, Stage, pipelines
+from kgen.compiler.rewrites.rewrite import Offer, Place, Rewrite, Stage, pipelines
 
 #: Every rewrite by its name, in order. Behind :func:`cleanup.decompose`, which every graph has a variant of.
 REWRITES: dict[str, Rewrite] = {
@@ -66,7 +68,7 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(linear.product_to_sum, Stage.OPTION, group="small products"),
         Rewrite(linear.diagonal_to_scale, Stage.OPTION, group="small products", float32_only=True),
         Rewrite(linear.pool_to_reduction, Stage.OPTION),
-        Rewrite(attention.attention_apart, Stage.OPTION, attends=True),
+        Rewrite(attention.attention_apart, Stage.OPTION, half_needs=Offer.ATTENTION),
         Rewrite(recurrence.layers_as_wave, Stage.OPTION, place=Place.IN_FRONT),
         Rewrite(recurrence.layers_apart, Stage.OPTION, place=Place.IN_FRONT),
         Rewrite(norms.split_norms, Stage.OPTION, shown=False),
@@ -75,7 +77,8 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(convolution.extreme_into_pool, Stage.OPTION),
         Rewrite(norms.reduce_images_first, Stage.OPTION, place=Place.AROUND, shown=False),
         Rewrite(norms.reduce_groups_first, Stage.OPTION, place=Place.IN_FRONT, shown=False),
-        Rewrite(convolution.convolutions_channels_last, Stage.OPTION, layouts=True),
+        Rewrite(convolution.convolutions_channels_last, Stage.OPTION, needs=Offer.CHANNELS_LAST),
+        Rewrite(cudnn.convolutions_in_cudnn, Stage.OPTION, needs=Offer.CUDNN),
         Rewrite(views.order_outputs, Stage.LAST, shown=False),
     )
 }
@@ -109,15 +112,12 @@ def _copies(graph: OpGraph, changed: OpGraph) -> bool:
     return any(of.name not in known and of.type.nbytes > _FEW_BYTES for of in changed.pruned().folded)
 
 
-def variants(
-    graph: OpGraph, whole: frozenset[str] = frozenset(), *, channels_last: bool = False, attends: bool = False
-) -> tuple[Variant, ...]:
+def variants(graph: OpGraph, whole: frozenset[str] = frozenset(), offers: AbstractSet[Offer] = frozenset()) -> tuple[Variant, ...]:
     """The graphs that the pipelines come to, each once, with the rewrites that took part in it.
 
     Pipelines begin with the graph as it is, and with its decomposition but for attention and the nodes in ``whole``; that
     comes last.
-    ``channels_last`` says whether schedules run along the channels of images that have them side by side. ``attends`` says whether
-    one computes attention of half types in one kernel.
+    ``offers`` are those of a device.
     """
     found: list[Variant] = []
     once = []
@@ -128,7 +128,7 @@ def variants(
             graph = changed
     decomposed = cleanup.decompose(graph, whole | attention.of_attention(graph))
     half = any(v.type is not None and is_narrow(v.type.dtype) for v in (*graph.inputs, *graph.weights, *graph.nodes))
-    every = tuple(pipelines(tuple(REWRITES.values()), half=half, layouts=channels_last, attends=attends))
+    every = tuple(pipelines(tuple(REWRITES.values()), half=half, offers=offers))
     for start, pipeline in itertools.product(dict.fromkeys((graph, decomposed)), every):
         current, names = start, [*once, *([_DECOMPOSE] if start != graph else [])]
         for rewrite in pipeline:

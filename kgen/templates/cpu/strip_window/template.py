@@ -14,6 +14,7 @@ from kgen.codegen.windowing import WindowParts, minus, outside, runs_across, tim
 from kgen.compiler.graph.dtypes import loaded, value_type
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Load, Map, Program, taken
+from kgen.compiler.rewrites.rewrite import Offer
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 
@@ -108,5 +109,5 @@ def render(schedule: StripWindows) -> Rendering:
 
 TEMPLATE = Template(
     name="strip_window", device_type="cpu", file="cpu/strip_window/strip_window.cpp.j2", takes=takes,
-    schedule=StripWindows, space=space, render=render, channels_last=True
+    schedule=StripWindows, space=space, render=render, offers=frozenset({Offer.CHANNELS_LAST})
 )  # fmt: skip

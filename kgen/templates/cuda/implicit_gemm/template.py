@@ -26,6 +26,7 @@ from kgen.compiler.loops.passes import Pass, Passes, passes_of
 from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Reduce, Step, Store, Window, by_col, by_row, taken
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
+from kgen.compiler.rewrites.rewrite import Offer
 from kgen.templates.cuda import common
 from kgen.templates.cuda.implicit_gemm.residues import least_offset, shift
 from kgen.templates.cuda.implicit_gemm.schedule import ImplicitGemm
@@ -330,4 +331,5 @@ TEMPLATE = Template(
     name="implicit_gemm", device_type="cuda", file="cuda/implicit_gemm/implicit_gemm.cu.j2", takes=takes,
     schedule=ImplicitGemm, space=space, render=render, lacks=lacks, arithmetic=arithmetic,
     copied=lambda program: (program.contraction.weight,),  # packed
+    offers=frozenset({Offer.CUDNN}),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES, is_narrow, nbytes
 from kgen.compiler.loops.attention import Matrices, attention
 from kgen.compiler.loops.program import Program
+from kgen.compiler.rewrites.rewrite import Offer
 from kgen.devices.hardware import Hardware
 from kgen.devices.roofline import Arithmetic
 from kgen.templates.cuda.attention_context import (
@@ -157,5 +158,5 @@ def render(schedule: Attention) -> Rendering:
 TEMPLATE = Template(
     name="tiled_attention", device_type="cuda", file="cuda/tiled_attention/tiled_attention.cu.j2", takes=takes,
     schedule=Attention, space=space, render=render, lacks=lacks, arithmetic=arithmetic,
-    share=0.6, attends=True, biased=True,  # tensor cores truncate where they add
+    share=0.6, offers=frozenset({Offer.ATTENTION}), biased=True,  # tensor cores truncate where they add
 )  # fmt: skip
