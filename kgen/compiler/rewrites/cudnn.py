@@ -9,16 +9,20 @@ A permutation gives the dimensions back. Convolutions behind one another read im
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from kgen.compiler.graph.convolutions import convolution
 from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph
-from kgen.compiler.graph.library_call import LibraryCall, Value, X, Y, Z, torch_, with_operands
+from kgen.compiler.graph.library_call import LibraryCall, Value, X, Y, Z, aten, functional, torch_, with_operands
 from kgen.compiler.operators.library import ADD_RELU, CHANNELS_LAST, RELU
 from kgen.compiler.rewrites.convolution import affine_into_convolution, channels_first, images_last
 
 _ORDER, _BACK = (0, 2, 3, 1), (0, 3, 1, 2)  #: of an image's dimensions: to channels last, and to channels first
+
+_MOST_TAPS = 16  #: of a pool; a thread has one value of each tap
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,11 @@ def convolutions_in_cudnn(graph: OpGraph) -> OpGraph:
     for group in groups.values():
         graph = _with_one_bias(graph, group)
     groups = {group.end.name: group for group in _groups(graph)}
-    for name in [node.name for node in graph.nodes if node.name in groups]:
-        graph = _moved(graph, groups[name])
+    for node in graph.nodes:
+        if node.name in groups:
+            graph = _moved(graph, groups[node.name])
+        elif node.op == "max_pool2d":
+            graph = _pooled(graph, node)
     return graph.pruned()
 
 
@@ -113,6 +120,37 @@ def _moved(graph: OpGraph, group: _Group) -> OpGraph:
     whole = replace(node, name=fresh, op=f"conv2d{fused}{CHANNELS_LAST}", inputs=tuple(inputs), type=type_,
                     call=call.method("permute", *_ORDER).method("contiguous"))  # fmt: skip
     return graph.with_nodes_for(end.name, [whole, *channels_first(graph, whole, end, _ORDER, _BACK)])
+
+
+def _pooled(graph: OpGraph, node: Node) -> OpGraph:
+    """Max pooling of images with channels last as a maximum of slices: a kernel of these runs along the channels."""
+    images = graph.producer(node.inputs[0])
+    if images is None or images.op != "permute" or images["dims"] != _BACK or not 1 < math.prod(node["taps"]) <= _MOST_TAPS:
+        return graph
+    x, result, nodes = images.inputs[0], node.type.permuted(_ORDER), []
+    name, type_ = x, graph.type(x)
+    windows = list(zip((1, 2), node["taps"], node["stride"], node["padding"], node["dilation"]))
+    behind = [max(0, (result.shape[d] - 1) * stride + (taps - 1) * apart + 1 - type_.shape[d] - pad) for d, taps, stride, pad, apart in windows]
+    pairs = ((0, 0), *((pad, more) for (_, _, _, pad, _), more in zip(windows, behind)), (0, 0))
+    if any(map(any, pairs)):
+        name, type_ = graph.fresh(f"{node.name}_padded"), replace(type_, shape=tuple(size + sum(pair) for size, pair in zip(type_.shape, pairs)))
+        flat = tuple(side for pair in reversed(pairs) for side in pair)
+        nodes.append(Node(name, "pad", (x,), type_, functional("pad", X, flat, "constant", -math.inf), (("pad", pairs), ("value", -math.inf))))
+    parts = [(name, type_)]
+    for d, taps, stride, _, apart in windows:
+        cut = []
+        for (of, whole), tap in itertools.product(parts, range(taps)):
+            first, count = tap * apart, result.shape[d]
+            part = graph.fresh(f"{of}_{tap}")
+            cut.append((part, replace(whole, shape=(*whole.shape[:d], count, *whole.shape[d + 1 :]))))
+            call = aten("slice.Tensor", X, d, first, first + (count - 1) * stride + 1, stride)
+            nodes.append(Node(part, "slice", (of,), cut[-1][1], call, (("dim", d), ("start", first), ("step", stride))))
+        parts = cut
+    largest = parts[0][0]
+    for part, _ in parts[1:]:
+        nodes.append(Node(graph.fresh(f"{part}_largest"), "maximum", (largest, part), result, torch_("maximum", X, Y)))
+        largest = nodes[-1].name
+    return graph.with_nodes_for(node.name, [*nodes, *channels_first(graph, nodes[-1], node, _ORDER, _BACK)])
 
 
 def _weight_last(graph: OpGraph, weight: str) -> tuple[OpGraph, str]:
