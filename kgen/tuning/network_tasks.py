@@ -21,19 +21,24 @@ from kgen.tuning.tasks.task import KernelTask
 from kgen.tuning.tasks.tuner import Tuner
 
 
-_FEW = 4  #: times the kernels of a plan are those of another one, which is unlike it then
+_UNLIKE = 4  #: times the kernels of a plan; another one with so many more, or fewer, is unlike it
 
 
 def opening(design: Design) -> list[Point]:
-    """The simplest points of the plan that is predicted best, of the best with fewer kernels, and of a likely one with few of them.
+    """The simplest points of the plan that is predicted best, of the best with fewer kernels, and of a likely one unlike it.
 
-    They are first results of a network. The last one leaves to the library what it computes fast, as convolutions by cuDNN.
+    They are first results of a network. The last one leaves to the library what the first one computes, or the other way round.
     """
     options = design.options
     own = sorted((n for n, o in enumerate(options) if o.kernels and o.plainest is not None), key=lambda n: options[n].predicted_ms)
     fewer = [n for n in own if len(options[n].kernels) < len(options[own[0]].kernels)]
-    few = [n for n in fewer if _FEW * len(options[n].kernels) < len(options[own[0]].kernels) and options[n].predicted_ms < LIKELY * options[own[0]].predicted_ms]
-    return [Point(n, options[n].plainest or ()) for n in dict.fromkeys((*own[:1], *fewer[:1], *few[:1]))]
+    likely = [n for n in own if options[n].predicted_ms <= LIKELY * options[own[0]].predicted_ms]
+    unlike = [n for n in likely if _are_unlike(len(options[n].kernels), len(options[own[0]].kernels))]
+    return [Point(n, options[n].plainest or ()) for n in dict.fromkeys((*own[:1], *fewer[:1], *unlike[:1]))]
+
+
+def _are_unlike(a: int, b: int) -> bool:
+    return max(a, b) >= _UNLIKE * min(a, b)
 
 
 @dataclass

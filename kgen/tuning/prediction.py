@@ -72,7 +72,7 @@ _CONVOLUTIONS = {
     3: _class("convolution, 3-d", 0.15, 0.10, "7 to 105 TFLOP/s in TF32: the fewer channels, the slower"),
 }
 
-_CHANNELS_LAST = _class("convolution, channels last", 0.7, 0.4, "reads images as they lie, and computes what stands behind it in the same call")
+_CHANNELS_LAST = _class("convolution, channels last", 0.75, 0.6, "3.2 TB/s, and 190 to 300 TFLOP/s in TF32: reads images as they lie, with a ReLU and a sum in the same call")
 _CHANNELS_FIRST = _class("convolution, channels first", 1.0, 0.5, "oneDNN moves images to a layout of its own and back, in memory that is new in each call")
 
 #: Operators that stand in no class count as :data:`ONE_PASS`.

@@ -19,7 +19,7 @@ from kgen.compiler.graph.convolutions import TARGETS
 
 #: How the names of convolutions end whose images have their channels side by side. The call may move its first operand so.
 CHANNELS_LAST = "_channels_last"
-#: What cuDNN computes behind a convolution in the same call, in the names of such convolutions.
+#: Operators that cuDNN computes behind a convolution in the same call, in the names of such convolutions.
 RELU, ADD_RELU = "_relu", "_add_relu"
 
 
