@@ -20,7 +20,6 @@ from kgen.tuning.tasks.parts import Catalogue
 from kgen.tuning.tasks.task import KernelTask
 from kgen.tuning.tasks.tuner import Tuner
 
-
 _UNLIKE = 4  #: times the kernels of a plan; another one with so many more, or fewer, is unlike it
 
 

@@ -22,7 +22,7 @@ from kgen.compiler.rewrites.convolution import affine_into_convolution, channels
 
 _ORDER, _BACK = (0, 2, 3, 1), (0, 3, 1, 2)  #: of an image's dimensions: to channels last, and to channels first
 
-_LEAST_CHANNELS = 8  #: cuDNN fills fewer up with zeros: 7 x 7 pixels of three took 0.41 ms in TF32, and 0.53 ms in bfloat16, where our kernel took 0.18
+_LEAST_CHANNELS = 8  #: cuDNN fills fewer up with zeros. In bfloat16, 7 x 7 pixels of three took 0.53 ms, where our kernel took 0.18
 _MOST_TAPS = 16  #: of a pool; a thread has one value of each tap
 
 
@@ -36,7 +36,7 @@ class _Group:
 
 
 def convolutions_in_cudnn(graph: OpGraph) -> OpGraph:
-    """Convolutions of images whose channels lie side by side, each with the ReLU, or the sum and the ReLU, behind it in one call."""
+    """Convolutions of images whose channels lie side by side. The ReLU behind one, or the sum and the ReLU, is part of its call."""
     folded = affine_into_convolution(graph)  # of half types, too: a weight is rounded where PyTorch rounds a result
     groups = {group.end.name: group for group in _groups(folded)}
     if all(group.end is group.node for group in groups.values()):
@@ -86,7 +86,7 @@ def _only_user(graph: OpGraph, node: Node) -> Node | None:
 
 
 def _with_one_bias(graph: OpGraph, group: _Group) -> OpGraph:
-    """The graph with the bias of a convolution that is added in that of the group's own: the library adds it in a pass of its own."""
+    """The graph with one bias for both operands of a group's sum. The library adds another one in a pass of its own."""
     node, other = group.node, graph.producer(group.added)
     if other is None or convolution(graph, other) is None or len(graph.users(other.name)) > 1 or other.name in graph.returns:
         return graph

@@ -12,7 +12,7 @@ from kgen.compiler.graph.graph import OpGraph
 
 
 class Offer(Enum):
-    """What the schedules or the library of a device offer beyond the common, by which rewrites take part."""
+    """Schedules and library calls that not every device has. Rewrites may need one."""
 
     CHANNELS_LAST = auto()  #: schedules that run along the channels of images that have them side by side
     ATTENTION = auto()  #: a schedule of attention in half types in one kernel
@@ -45,8 +45,8 @@ class Rewrite:
     weights. ``again`` names a fold behind which this one is applied once more, and the level from which it is. At lower
     levels than its own, that is its only place. Options of one ``group`` share a pipeline. Plans show the name of a rewrite
     that is ``shown``. One that makes weights of products is ``float32_only``: half types would round these. One that ``needs`` an offer
-    is for devices with it, and ``half_needs`` is the same for graphs of half types: without attention in one kernel, they would
-    round scores. ``also`` names other options, each of which has a further pipeline with this one in front of it.
+    is for devices with it. Graphs of half types need ``half_needs``, too: without attention in one kernel, they would round scores.
+    ``also`` names other options, each of which has a further pipeline with this one in front of it.
     """
 
     run: Callable[[OpGraph], OpGraph]
