@@ -28,7 +28,17 @@ from kgen.evaluator.pool import DeviceEvaluator
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.process import Server
 from kgen.problems.problem import Problem
-from kgen.protocol import Accuracy, BuildReport, Environment, Evaluation, Health, Layouts, LibraryProduct, Limits, Timing
+from kgen.protocol import (
+    Accuracy,
+    BuildReport,
+    Environment,
+    Evaluation,
+    Health,
+    Layouts,
+    LibraryProduct,
+    Limits,
+    Timing,
+)
 
 _LOG_CHARACTERS = 1 << 16  # of a log; the rest stays on the node
 
