@@ -60,11 +60,6 @@ def conditions() -> Conditions:
     )
 
 
-def conditions_of(name: str) -> Conditions:
-    """The conditions of the record ``name``."""
-    return Conditions(**json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["conditions"])
-
-
 def record(
     name: str, title: str, rows: Sequence[Mapping[str, Cell]], notes: str = "", where: Conditions | None = None
 ) -> Path:

@@ -1,12 +1,12 @@
 """Sweep the modules of ``tests/kinds_of_modules.py`` at GPU sizes, one short sweep each, and record one row for each.
 
     python benchmarks/kinds.py [--time 200] [--at-once 8] [--shard 1/2] [--only REGEX] [--again]
-    python benchmarks/kinds.py --merge 2
+    python benchmarks/kinds.py --merge RECORD.json [RECORD.json ...]
     python benchmarks/kinds.py --compile-only [--jobs 2] [--only REGEX]
 
 A row that is recorded already is skipped, so the same command goes on where the last one ended (``--again`` repeats). A
 module that fails is a row, too. ``--shard I/N`` takes every N-th module, in a record of its own: one shard for each GPU.
-``--merge N`` puts N shards together. A module whose time was up before its finals counts 1.0x. ``library calls`` are those
+``--merge`` puts the rows of other records, shards or those of another machine, into this one, each with its commit. A module whose time was up before its finals counts 1.0x. ``library calls`` are those
 of the plan that is predicted to be best, but for views.
 
 ``--compile-only`` needs no GPU. It plans each module for ``sm_90`` and renders the first plan that has kernels, plainest.
@@ -30,7 +30,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from _kinds import SIZES, problem
-from _record import Cell, Conditions, conditions, conditions_of, record
+from _record import Cell, Conditions, conditions, record
 from kernelbench import recorded, suite, sweep
 
 NAME = "kinds"
@@ -133,7 +133,7 @@ def summary(rows: Sequence[dict[str, Cell]]) -> str:
     compiled = sum(bool(row.get("compile ms")) for row in rows)
     counts = ", ".join(f"{n} {word}" for word, n in sorted(verdicts.items()))
     return (f"{len(rows)} of {len(SIZES)} modules: {counts}{mean}. Compile was ready in time for {compiled}; the others are over eager alone. "
-            f"Eager takes less than 0.05 ms of {short}.")  # fmt: skip
+            f"Eager takes less than 0.05 ms of {short}. Each row has the commit that it was measured at.")  # fmt: skip
 
 
 def kept(rows: dict[str, dict[str, Cell]], name: str, where: Conditions | None = None) -> None:
@@ -151,7 +151,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end all sweeps after so many seconds")
     parser.add_argument("--at-once", type=int, default=1, help="sweeps beside each other")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="every N-th module, from the I-th on")
-    parser.add_argument("--merge", type=int, metavar="N", help="put the records of N shards together")
+    parser.add_argument("--merge", nargs="+", type=Path, metavar="RECORD", help="put the rows of other records into this one")
     parser.add_argument("--only", default="", help="regular expression over the modules' names")
     parser.add_argument("--again", action="store_true", help="sweep recorded modules again")
     parser.add_argument("--compile-only", action="store_true", help="plan, render and compile, without a GPU")
@@ -160,8 +160,9 @@ def main() -> int:
     options.dtype = options.accuracy = options.cut = None
     options.sizes = []
     if options.merge:
-        rows = {str(row["module"]): row for at in range(options.merge) for row in recorded(f"{NAME}_{at + 1}of{options.merge}")}
-        kept(rows, NAME, conditions_of(f"{NAME}_1of{options.merge}"))
+        records = [json.loads(path.read_text(encoding="utf-8")) for path in options.merge]
+        rows = {str(row["module"]): row for row in (*recorded(NAME), *(row for found in records for row in found["rows"]))}
+        kept(rows, NAME, Conditions(**records[-1]["conditions"]))
         return 0
     at, of = map(int, options.shard.split("/"))
     name = NAME if of == 1 else f"{NAME}_{at}of{of}"

@@ -13,7 +13,7 @@ import hashlib
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence, TypeAlias
 
 RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: times PyTorch's own error; allowed over a whole tensor
 KERNELBENCH_TOLERANCE = 1e-4  #: absolute and relative
@@ -25,6 +25,8 @@ GRAPH_BASELINE = "compile-reduce-overhead"  #: is beside the others where a cand
 KNOWN_BASELINES = (*BASELINES, GRAPH_BASELINE)
 LAUNCH_MS = "launch_ms"  #: a condition of a timing: how long a call takes the host while the device is idle
 CALL_MB = "call_mb"  #: another: megabytes that a call allocates at most, its results among them, without weights
+#: By mode, for each tensor that PyTorch returns: sizes and strides, and those of a batch of one row where other batches are taken.
+Layouts: TypeAlias = Mapping[str, Sequence[Sequence[Sequence[int]]]]
 COMPILER = "torch._inductor.compile_fx"  #: the module of torch's compiler; takes seconds to load
 
 

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Callable, Iterator, Mapping, Sequence, cast
+from typing import Callable, Iterator, Sequence, cast
 
 import ray
 
@@ -28,7 +28,17 @@ from kgen.evaluator.pool import DeviceEvaluator
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.process import Server
 from kgen.problems.problem import Problem
-from kgen.protocol import Accuracy, BuildReport, Environment, Evaluation, Health, LibraryProduct, Limits, Timing
+from kgen.protocol import (
+    Accuracy,
+    BuildReport,
+    Environment,
+    Evaluation,
+    Health,
+    Layouts,
+    LibraryProduct,
+    Limits,
+    Timing,
+)
 
 _LOG_CHARACTERS = 1 << 16  # of a log; the rest stays on the node
 
@@ -58,7 +68,7 @@ class Ready:
     accuracy: Accuracy
     environment: Environment
     hardware: Hardware
-    layouts: Mapping[str, Sequence[tuple[Sequence[int], Sequence[int]]]]
+    layouts: Layouts
     products: tuple[LibraryProduct, ...] = ()
 
 

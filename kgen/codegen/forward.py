@@ -95,9 +95,13 @@ class Forward:
             name if name not in graph.returns[:at] else f"{name}_{at + 1}"
             for at, name in enumerate(python_name(r) for r in graph.returns)
         ]
-        rest = iter(names)
-        parts = Formatter().parse(graph.output)
-        return "".join(text + (next(rest) if field is not None else "") for text, field, _, _ in parts), names
+        rest, known = iter(names), {}
+        written = []
+        for text, field, _, _ in Formatter().parse(graph.output):
+            if field is not None and (field not in known or graph.returns.count(field) > 1):
+                known[field] = next(rest)
+            written.append(text + known.get(field, ""))
+        return "".join(written), names
 
     def expectations(self) -> list[str]:
         """Statements that refuse other values of arguments that are no tensors."""

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Iterator, Mapping, Sequence, TypeVar
+from typing import Any, Callable, ContextManager, Iterator, Sequence, TypeVar
 
 from kgen.candidate import GRAPH, LAUNCHING, SHORT, Candidate, Trust
 from kgen.devices.hardware import Hardware
@@ -40,7 +40,7 @@ from kgen.evaluator.timing.measure import Runner
 from kgen.evaluator.workers import LARGE_BYTES, Workers
 from kgen.problems.problem import Problem
 from kgen.protocol import (BASELINES, COMPILER, TRIES, Accuracy, BuildReport, Depth, Environment, Evaluation,
-                           Health, LibraryProduct, Limits, Phase, Status, Timing, Weights, read_product)
+                           Health, Layouts, LibraryProduct, Limits, Phase, Status, Timing, Weights, read_product)
 
 _ORACLE_SECONDS = 300.0
 _JOIN_SECONDS = 5.0
@@ -123,7 +123,7 @@ class Evaluator:
         if compiles and self.kind.accelerator:  # loading it takes longest, and a core is free where a GPU works
             self.compilers = Server(self.home, environment, first=[COMPILER], nice=nice)
         self.oracle: OracleClient | None = None
-        self.layouts: Mapping[str, Sequence[tuple[Sequence[int], Sequence[int]]]] = {}  # by mode, of PyTorch's output tensors
+        self.layouts: Layouts = {}
         self.opened = Opened()
         self.large = False  # whether workers free the memory of timed calls while others run
         self.fds: list[int] = []  # of the weights, the constructor's inputs, and the inputs of timed calls
@@ -133,6 +133,7 @@ class Evaluator:
         self._failures: Counter[str] = Counter()  # of the oracle, by test case
         self._left_out: list[str] = []  # test cases
         self._rows = _NO_LIMIT  # of all test cases but the problem's own
+        self._other_batches = True  # whether the oracle tries them
         self._life = 0  # how often the processes have ended
         self._first_ends = 0  # how often the oracle ended while it first ran the problem
         self._found_right = False  # a candidate with a kernel of its own
@@ -193,7 +194,7 @@ class Evaluator:
         release = self._resources.callback
         child = self.server.spawn("oracle", self.workers.options(worker=False) | {
             "problem": self.workers.problem_fields(), "secret": self._secret, "construction": self.construction,
-            "rows": self._rows, "without": self._left_out, "seconds": self.limits.reference_seconds,
+            "rows": self._rows, "without": self._left_out, "seconds": self.limits.reference_seconds, "other_batches": self._other_batches,
         } | self.workers.confinement(), self.home / "logs" / "oracle.log")
         release(child.kill)
         self.oracle = oracle = OracleClient(child, _ORACLE_SECONDS)
@@ -257,6 +258,8 @@ class Evaluator:
         except OracleFailed as error:
             if error.late:
                 raise ProblemError(f"{self.problem.path}: its own code did not end: {error.text}") from error
+            if error.of_batch:
+                self._other_batches = False
             self._first_ends += error.died
             if self._first_ends == (_OWN_ENDS if error.by_itself and not error.memory else _ATTEMPTS):
                 raise ProblemError(f"{self.problem.path}: its own code ended the process that ran it: {error.text}") from error

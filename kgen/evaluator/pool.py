@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
 from queue import PriorityQueue
-from typing import Callable, Iterable, Mapping, Protocol, Sequence, TypeVar
+from typing import Callable, Iterable, Protocol, Sequence, TypeVar
 
 from kgen.candidate import Candidate
 from kgen.devices.hardware import Hardware
 from kgen.errors import DeviceError, EvaluatorError
 from kgen.evaluator.runtime.process import Server
 from kgen.problems.problem import Problem
-from kgen.protocol import Accuracy, BuildReport, Environment, Evaluation, Health, LibraryProduct, Timing
+from kgen.protocol import Accuracy, BuildReport, Environment, Evaluation, Health, Layouts, LibraryProduct, Timing
 
 Result = TypeVar("Result")
 
@@ -52,7 +52,7 @@ class DeviceEvaluator(Protocol):
     environment: Environment
     hardware: Hardware
     products: Sequence[LibraryProduct]
-    layouts: Mapping[str, Sequence[tuple[Sequence[int], Sequence[int]]]]  #: by mode: sizes and strides of PyTorch's output tensors
+    layouts: Layouts
 
     @property
     def at_once(self) -> int: ...

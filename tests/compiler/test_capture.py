@@ -688,6 +688,23 @@ def test_order_that_a_device_shows_takes_the_place_of_the_captured_one() -> None
     assert found.laid_out({"eval": [((5, 4), (1, 5)), ((4, 5), (5, 1))]}) == found == found.laid_out({})
 
 
+@pytest.mark.parametrize(("of_one", "output"), [
+    (((1, 5, 6), (30, 6, 1)), "{sin} if batch_size > 1 else {sin}.contiguous()"), (((1, 5, 6), (30, 1, 5)), "{sin}"),
+    (((1, 5, 6), (7, 1, 5)), "{sin}"),
+])  # fmt: skip
+def test_batch_of_one_row_is_put_into_the_order_that_pytorch_has_for_it(of_one: tuple[tuple[int, ...], ...], output: str) -> None:
+    found = capture(made(source("return x.transpose(1, 2).sin()", "torch.randn(4, 6, 5)")))
+    ((_, laid_out),) = found.laid_out({"eval": [((4, 5, 6), (30, 1, 5), *of_one)]}).graphs
+    assert laid_out.output == output and laid_out.orders == ((0, 2, 1),)
+
+
+def test_one_row_among_several_outputs_is_put_into_another_order_than_its_own() -> None:
+    found = capture(made(source("return x.sin(), [x.cos()]", "torch.randn(4, 5, 6)")))
+    layouts = [((4, 5, 6), (30, 6, 1), (1, 5, 6), (30, 1, 5)), ((4, 5, 6), (30, 6, 1), (1, 5, 6), (30, 6, 1))]
+    ((_, laid_out),) = found.laid_out({"eval": layouts}).graphs
+    assert laid_out.output == "(({sin} if batch_size > 1 else {sin}.permute(0, 2, 1).contiguous().permute(0, 2, 1)), [{cos}])"
+
+
 # The paths of eager PyTorch
 
 ENCODER = "self.f = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)"

@@ -212,6 +212,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "sums at places": (
         ("return self.z.index_add(0, (x[:, 0].abs() * 3).long() % 6, x)", "self.register_buffer('z', torch.rand(6, 36))", "torch.randn(70, 36)", "x"),
         "scattering", [{"vec": 4}, {"vec": 1, "block": 128}]),
+    "sums of many at places, in float64": (
+        ("return self.z.index_put(((x[:, 0].abs() * 3).long() % 6,), x, accumulate=True)", "self.register_buffer('z', torch.rand(6, 36))", "torch.randn(70, 36)", "x"),
+        "scattering", [{"sums": "float64", "vec": 4}]),
     "extremes and products at places": (
         ("a = (x[:, 0].abs() * 3).long() % 6\nb = self.z.index_reduce(0, a, x, 'amin')\nreturn torch.cat([self.z.index_reduce(0, a, x, 'amax'), b, self.z.index_reduce(0, a, x, 'prod')])",
          "self.register_buffer('z', torch.randn(6, 36))", "torch.randn(70, 36)", "x"), r"scattering\[[^]]*\] \+ pointwise", [{"vec": 4}]),

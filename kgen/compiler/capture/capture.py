@@ -39,20 +39,41 @@ class Capture:
         """The graphs whose plans keep no weight in another form beside it."""
         return replace(self, graphs=tuple((mode, replace(graph, weight_copies=False)) for mode, graph in self.graphs))
 
-    def laid_out(self, layouts: Mapping[str, Sequence[tuple[Sequence[int], Sequence[int]]]]) -> Capture:
+    def laid_out(self, layouts: Mapping[str, Sequence[Sequence[Sequence[int]]]]) -> Capture:
         """The graphs with outputs as PyTorch stores them on a device: by mode, the sizes and strides of each tensor.
+
+        Sizes and strides of a batch of one row may stand behind these: PyTorch may store it in another order.
 
         Export's own strides are those of the CPU: group norm of images with channels last keeps them there alone.
         """
         return replace(self, graphs=tuple((mode, _laid_out(graph, layouts.get(mode, ()))) for mode, graph in self.graphs))
 
 
-def _laid_out(graph: OpGraph, layouts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> OpGraph:
+def _laid_out(graph: OpGraph, layouts: Sequence[Sequence[Sequence[int]]]) -> OpGraph:
     types = [graph.known_type(name) for name in graph.returns]
-    if len(layouts) != len(types) or any(t is not None and len(t.shape) != len(sizes) for t, (sizes, _) in zip(types, layouts)):
+    if len(layouts) != len(types) or any(t is not None and len(t.shape) != len(sizes) for t, (sizes, *_) in zip(types, layouts)):
         return graph
-    orders = tuple(memory_order(*layout) for layout in layouts)
-    return replace(graph, orders=orders if any(orders) else ())
+    orders = tuple(memory_order(*layout[:2]) for layout in layouts)
+    output, lead = graph.output, next((i.type for i in graph.inputs if i.name == graph.batch_input), None)
+    for name, order, (_, _, *of_one) in zip(graph.returns, orders, layouts):
+        if of_one and lead is not None and lead.multiples[0] == 1 and graph.returns.count(name) == 1:
+            output = _with_order_of_one_row(output, f"{{{name}}}", order, *of_one)
+    return replace(graph, orders=orders if any(orders) else (), output=output)
+
+
+def _with_order_of_one_row(output: str, value: str, order: Sequence[int], sizes: Sequence[int], strides: Sequence[int]) -> str:
+    """The source of forward's output with a value, whose order in memory is ``order``, in PyTorch's order where the batch is one row.
+
+    PyTorch leaves dimensions of one element out of a contraction: a batch of one may then lie otherwise than larger ones.
+    """
+    own = range(len(sizes))
+    wanted = memory_order(sizes, strides) or tuple(own)
+    if [d for d in order or own if sizes[d] > 1] == [d for d in wanted if sizes[d] > 1]:
+        return output
+    turned, back = (f".permute({', '.join(map(str, dims))})" if dims != tuple(own) else ""
+                    for dims in (wanted, tuple(sorted(own, key=wanted.index))))  # fmt: skip
+    chosen = f"{value} if batch_size > 1 else {value}{turned}.contiguous(){back}"
+    return chosen if output == value else output.replace(value, f"({chosen})")
 
 
 def capture(loaded: "LoadedProblem", device_type: str = "cpu") -> Capture:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
-from kgen.compiler.capture import decompositions
+from kgen.compiler.capture import as_eager, decompositions
 from kgen.compiler.capture.aten_call import Call, NeedsFunctional, is_mutable, is_region
 from kgen.compiler.capture.tracing import (
     Trace,
@@ -255,7 +255,8 @@ class Reader:
         call = Call(self, n)
         self.names[n] = n.name
         node = operators.recognise(
-            operators.Captured(n.name, call.target, call.arguments, self._type(n), call.library_call(), call.effect, self.types, self.deterministic)
+            operators.Captured(n.name, call.target, call.arguments, self._type(n), call.library_call(), call.effect, self.types, self.deterministic,
+                               self.trace.device_type != as_eager.TRACED_ON)
         )
         if node.type is not None:
             self.types[node.name] = node.type

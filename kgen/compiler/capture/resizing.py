@@ -42,7 +42,9 @@ def _antialiased(reach: float, weight: Callable[[torch.Tensor], torch.Tensor]) -
             weights = torch.where(places < end, weight((places.to(torch.float32) - centre + 0.5) * (1.0 / wide)), 0.0)
             found = _at(x, dim, torch.minimum(places, places.new_full((), size - 1)))
             behind = (1,) * (3 - dim)
-            x = (found * weights.reshape(*weights.shape, *behind)).sum([dim + 1]) / sum(weights.unbind(1)).reshape(-1, *behind)
+            own = weights.reshape(*weights.shape, *behind)
+            part = torch.where(own != 0.0, found * own, 0.0)  # PyTorch reads no pixel beyond the filter
+            x = part.sum([dim + 1]) / sum(weights.unbind(1)).reshape(-1, *behind)
         return x
 
     return run

@@ -119,7 +119,8 @@ class Scatter:
 
     ``kind`` is a key of :data:`kgen.compiler.operators.scatters.KINDS`. The result begins as the tensor ``source``, or as the number
     ``start``. A source comes again after a ``period`` of elements, unless that is 0. The result has ``elements`` at the captured batch. ``places`` are the values in its index, the first one below ``size``. Where it is
-    ``ordered``, the values of one element are taken in one after the other.
+    ``ordered``, the values of one element are taken in one after the other. Where they are ``sorted``, PyTorch sorts them by their
+    elements first: its sums of many values are more accurate than additions one by one.
     """
 
     tensor: str
@@ -136,6 +137,7 @@ class Scatter:
     start: float | int = 0
     ordered: bool = False
     period: int = 0
+    sorted: bool = False
 
 
 @dataclass(frozen=True)

@@ -299,7 +299,7 @@ class Layout:
         if not isinstance(elements, int) and all(isinstance(loop.extent, int) for loop in (*self.rows, *self.cols)):
             raise NotFusable(f"{of.node} follows the batch where its loops do not")
         return Scatter(of.node, of.value, of.kind, level, Place(offset, self.rows, self.cols), of.places, of.size, elements,
-                       self.graph.type(of.node).dtype, value.dtype, of.source, of.start, of.ordered, of.period)  # fmt: skip
+                       self.graph.type(of.node).dtype, value.dtype, of.source, of.start, of.ordered, of.period, of.sorted)  # fmt: skip
 
     def _order(self) -> list[sympy.Symbol]:
         """All axes, those with the largest strides first: in what is stored, in what is loaded, and in the masks of loads."""

@@ -47,7 +47,8 @@ LOWERED = frozenset({Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.REDUCTION
 class Captured:
     """One call as export saw it. ``types`` holds the types of the values before it.
 
-    It is ``deterministic`` where PyTorch was told to use algorithms alone that give the same result in each run.
+    It is ``deterministic`` where PyTorch was told to use algorithms alone that give the same result in each run. It is
+    ``elsewhere`` where it runs on another kind of device than it was traced on: a few operators differ there for numbers that are not finite.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Captured:
     effect: bool
     types: Mapping[str, Tensor]
     deterministic: bool = False
+    elsewhere: bool = False
 
     def shape(self, argument: str) -> tuple[int, ...]:
         value = self.arguments.get(argument)

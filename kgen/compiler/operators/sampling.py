@@ -15,13 +15,14 @@ from typing import Any, Callable, Sequence
 
 from kgen.compiler.graph.graph import Node
 from kgen.compiler.loops.expr import Cast, Expr, both, equal, function, where, x, y
-from kgen.compiler.loops.functions import absolute, clamp_to, fmod, rint
+from kgen.compiler.loops.functions import absolute, clamp_to, fmax, fmin, fmod, rint
 from kgen.compiler.operators.op import Builder, Captured, Index
 
 floor = function("FLOOR")
 
 #: The names of what ATen has numbers for.
 MODES, PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+_WHOLE = 2147483520.0  # the largest float32 that is a whole number of 32 bits
 _SHARPNESS = -0.75  # of cubic convolution, as PyTorch has it
 
 
@@ -46,12 +47,15 @@ def resized(call: Captured) -> dict[str, Any] | None:
 
 
 def sampled(call: Captured) -> dict[str, Any] | None:
-    """How values are found between elements and beyond the border."""
+    """How values are found between elements and beyond the border.
+
+    A point that is not finite lies outside on a GPU, and spoils the result on the CPU.
+    """
     given, rank = call.arguments, len(call.shape("input")) - 2
     mode, padding = MODES[given["interpolation_mode"]], PADDINGS[given["padding_mode"]]
     if call.type is None or not _fixed(call, "input", rank) or not call.type.numel or (mode == "bicubic" and rank != 2):
         return None
-    return {"mode": mode, "padding": padding, "corners": bool(given["align_corners"])}
+    return {"mode": mode, "padding": padding, "corners": bool(given["align_corners"]), "lost_outside": call.elsewhere}
 
 
 # Lowerings
@@ -138,7 +142,12 @@ def _padded(of: Expr, size: int, padding: str, corners: bool) -> Expr:
         distance = absolute(of - least)
         turned = fmod(floor(distance / span), 2.0)
         of = where(equal(turned, 0.0), fmod(distance, span) + least, span - fmod(distance, span) + least) if span else of * 0.0
-    return of if padding == "zeros" else clamp_to(of, 0.0, float(size - 1))
+    return of if padding == "zeros" else fmin(fmax(of, 0.0), float(size - 1))  # no number becomes 0
+
+
+def _outside_if_lost(of: Expr) -> Expr:
+    """A coordinate, or one outside where it is not finite, or no whole number of 32 bits."""
+    return where(absolute(of) < _WHOLE, of, -100.0)
 
 
 def grid_sample(b: Builder, node: Node, index: Index) -> str:
@@ -151,7 +160,9 @@ def grid_sample(b: Builder, node: Node, index: Index) -> str:
         given = b.value(grid, (index[0], *index[2:], coordinate))
         point = _in_elements(x, size, corners)
         moved = (lambda at, size=size: _padded(at, size, padding, corners)) if mode == "bicubic" else lambda at: at
-        found = b.map(f"{stem}_point", point if mode == "bicubic" else _padded(point, size, padding, corners), [given])
+        point = point if mode == "bicubic" else _padded(point, size, padding, corners)
+        lost = node["lost_outside"] and mode == "bilinear" and padding == "zeros"
+        found = b.map(f"{stem}_point", _outside_if_lost(point) if lost else point, [given])
         if mode == "nearest":
             nearest = b.map(f"{stem}_nearest", rint(x), [found])
             inside = b.map(f"{stem}_inside", both(x >= 0.0, x < float(size)), [nearest], "bool") if padding == "zeros" else None

@@ -48,6 +48,7 @@ class Scattered:
     start: float | int
     ordered: bool
     period: int
+    sorted: bool
 
 
 # Attributes of calls
@@ -89,7 +90,7 @@ def at_indices(call: Captured) -> dict[str, Any] | None:
         return None
     rank = max(len(t.shape) for t in types)
     shaped = all(t.dtype in ("int64", "int32") for t in types) and isinstance(given["values"], (Ref, int, float))
-    return _attrs(call, "sum" if given.get("accumulate") else "last", dims=dims, rank=rank) if shaped else None
+    return _attrs(call, "sum" if given.get("accumulate") else "last", dims=dims, rank=rank, sorted=bool(given.get("accumulate"))) if shaped else None
 
 
 # Loops and lowerings
@@ -125,7 +126,8 @@ def scatter(builder: Builder, node: Node, loops: Index) -> Scattered:
     value = builder.value(values[0], values[1]) if isinstance(values[0], str) else builder.number(f"{node.name}_value", values[0], node.type.dtype)
     source, start, period = _begin(builder, node)
     return Scattered(node.name, node["kind"], value, loops, index, places, int(sizes[node["dims"][0] if "dims" in dict(node.attrs) else node["dim"]]), source, start,
-                     node["ordered"] and node["kind"] != "max" and node["kind"] != "min", period)  # fmt: skip
+                     node["ordered"] and node["kind"] != "max" and node["kind"] != "min", period,
+                     dict(node.attrs).get("sorted", False))  # fmt: skip
 
 
 def _begin(builder: Builder, node: Node) -> tuple[str, float | int, int]:

@@ -12,6 +12,7 @@ from kgen.devices.kinds import kind_of, torch_device
 from kgen.devices.machine import resolve_device
 from kgen.devices.runtime import runtime
 from kgen.errors import DeviceError, KgenError, ProblemError
+from kgen.evaluator.correctness.batches import OfBatchError
 from kgen.evaluator.correctness.cases import few_leaves
 from kgen.evaluator.correctness.distributions import seed_of
 from kgen.evaluator.correctness.health import health
@@ -68,10 +69,10 @@ class Desk:
             traceback.print_exc()
             known, name = isinstance(error, KgenError), type(error).__name__
             text = str(error) if known else f"{name}: {' '.join(str(error).split())[:300]}"
-            fault = do == "open" and not known
+            fault = do == "open" and not known and not isinstance(error, OfBatchError)
             return {"error": f"{self._problem.path}: the reference raised {text}" if fault else text,
                     "problem": fault or isinstance(error, ProblemError), "device": isinstance(error, DeviceError),
-                    "memory": isinstance(error, NO_MEMORY)}, []
+                    "memory": isinstance(error, NO_MEMORY), "of_batch": isinstance(error, OfBatchError)}, []
 
     def key(self) -> Reply:
         """The name of the device's lock; nothing runs on the device to find it out. With several GPUs, ``alone`` is the
@@ -93,7 +94,8 @@ class Desk:
         given = self._options
         self._oracle = oracle = Oracle(
             self._problem, self._device, given["accuracy"], given["secret"], given["construction"], shared=given["shared"],
-            strict=given["strict"], most_rows=given["rows"], without=given["without"], seconds=given["seconds"])
+            strict=given["strict"], most_rows=given["rows"], without=given["without"], seconds=given["seconds"],
+            other_batches=given["other_batches"])
         if not kind_of(self._device).accelerator:
             oracle.set_threads(given["threads"])
         init, init_node = Arena.holding(oracle.loaded.init_inputs())
@@ -171,5 +173,6 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     desk = Desk(options)
     while True:
         answer = desk.reply(channel.receive()[0])
-        runtime(options["device"]).free(CACHED_BYTES)  # before the answer: freeing would slow the timed call that may follow it
+        if "error" not in answer[0]:  # the device may take no more work then
+            runtime(options["device"]).free(CACHED_BYTES)  # before the answer: freeing would slow the timed call that may follow it
         channel.send(*answer)

@@ -17,6 +17,7 @@ from kgen.devices.kinds import HOST, kind_of, torch_device
 from kgen.devices.runtime import runtime
 from kgen.errors import ProblemError
 from kgen.evaluator.correctness import cudnn, moments
+from kgen.evaluator.correctness.batches import Batches, layouts
 from kgen.evaluator.correctness.cases import Case
 from kgen.evaluator.correctness.distributions import (DISTRIBUTIONS, FULL, HALF, REDUCED,
                                                       Distribution, batch_size, change_inputs, change_weights,
@@ -28,10 +29,10 @@ from kgen.evaluator.correctness.products import Products
 from kgen.evaluator.correctness.random_runs import RandomRuns
 from kgen.evaluator.correctness.reference import Reference, Run, State, construct, draw_weights, flags, generator_states, made_on, set_flags
 from kgen.evaluator.correctness.resident import Resident
-from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real, parts
+from kgen.evaluator.correctness.tolerance import Expected, Typical, parts
 from kgen.evaluator.runtime.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span, tensors
 from kgen.problems.problem import Problem, load, resolve_mode
-from kgen.protocol import Accuracy, Weights
+from kgen.protocol import Accuracy, Layouts, Weights
 
 POOL_BYTES = 1 << 30  #: bytes; of all input sets for timed calls
 POOL_SETS = 4  #: at most; two at least
@@ -54,11 +55,13 @@ class Oracle:
     """The reference, its inputs and its expected values, for one problem on one device in one class of accuracy.
     ``strict`` adds the input distributions of foreign candidates. ``most_rows`` bounds the rows of all distributions but
     the first, and those in ``without`` are left out: how to judge with less memory. Float64 runs take about ``seconds``:
-    where they are slow, test cases have fewer rows, or are left out."""
+    where they are slow, test cases have fewer rows, or are left out. Without ``other_batches``, all have the problem's rows.
+    Raises :class:`OfBatchError` where these must be tried without."""
 
     def __init__(
         self, problem: Problem, device: str, accuracy: str, secret: int, construction: int, *, shared: bool,
         strict: bool, most_rows: int = 1 << 62, without: Sequence[str] = (), seconds: float = inf,
+        other_batches: bool = True,
     ) -> None:
         self.accuracy = Accuracy(accuracy)
         self.kind, self.runtime, self.device = kind_of(device), runtime(device), torch_device(device)
@@ -97,7 +100,7 @@ class Oracle:
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._strict = strict
         self.output_bytes = 0
-        self.layouts: dict[str, list[tuple[list[int], list[int]]]] = {}  # by mode: sizes and strides of output tensors
+        self.layouts: Layouts = {}
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory with an input or the state
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
         self.peak_bytes = 0  # of device memory, in one eager forward with its inputs and weights
@@ -118,9 +121,13 @@ class Oracle:
         self.is_large = self.bytes > _LARGE_BYTES
         few = max(2, (self.rows * _FEW_BYTES // self.bytes - 1) | 1)  # odd: more than whole tiles
         self.most_rows = min(most_rows, few) if self.is_large else most_rows
-        found = [self._goes_by_rows(mode) for mode in self.modes]
+        batches = Batches(lambda inputs, mode: self.reference.eager(inputs, self._states["drawn"], mode, 0), self.runtime.wait, self._given,
+                          self._states["drawn"])
+        tried = other_batches and self.rows > 1
+        found = [batches.goes_by_rows(mode, self._reduced()) if tried else (False, False) for mode in self.modes]
         self.runtime.free(CACHED_BYTES)
         self.batch_free = found[0][0]
+        self.layouts = {mode: _with_one_row(own, batches.layouts_of_one_row(mode) if self.batch_free else []) for mode, own in self.layouts.items()}
         self._separable = {mode: alone and not self.random[mode] for mode, (_, alone) in zip(self.modes, found)}
         if self.batch_free:
             self.most_rows = min(self.most_rows, self._rows_in_time())
@@ -148,7 +155,7 @@ class Oracle:
         _refuse_others(self.path, "the model returns", run[0])
         self.output_bytes = max(self.output_bytes, describe(list(run))[1])
         self.views[mode] = sorted(views)
-        self.layouts[mode] = [(x["size"], x["stride"]) for x in nodes(describe([run[0]])[0]) if x["kind"] == "tensor"]
+        self.layouts |= {mode: layouts(run)}
         self.random[mode] = self._is_random(mode, run)
         return noted
 
@@ -230,26 +237,6 @@ class Oracle:
             if x.is_floating_point() and x.dtype not in (torch.float32, *HALF):
                 raise ProblemError(f"{self.path}: an input is {x.dtype}: kgen takes float32, bfloat16 and float16")
         return inputs
-
-    def _goes_by_rows(self, mode: str) -> tuple[bool, bool]:
-        """Whether the reference takes other batches and gives as many rows of output. Whether, besides, each of these
-        depends on its row of the inputs alone, and no buffer changes."""
-        count = self._reduced()
-        part, state = count // 2 | 1, self._states["drawn"]
-        if self.rows < 2:
-            return False, False
-        try:
-            (whole, after), *others = (
-                self.reference.eager(slice_batch(self._given, some, first), state, mode, 0)
-                for first, some in ((0, count), (0, part), (part, count - part)))
-            joint = tensors(joined((output for output, _ in others), count))
-        except Exception:
-            return False, False
-        pairs = list(zip(tensors(whole), joint))
-        if not all(x.shape == y.shape and len(x) == count for x, y in pairs):
-            return False, False
-        return True, all(torch.equal(value, state[name]) for name, value in after.items()) and all(
-            _are_close(x, y) for x, y in pairs)
 
     def names(self) -> list[tuple[str, str]]:
         """The test cases: distributions with their modes, in the order in which they are tried."""
@@ -445,19 +432,17 @@ def _refuse_half(path: str, dtypes: Collection[torch.dtype]) -> NoReturn:
     raise ProblemError(f"{path}: it is in {names}, which is judged by PyTorch's own error: use --accuracy pytorch")
 
 
-def _are_close(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether two results of one computation in different order agree; in half types within some roundings."""
-    half, x, y = x.dtype in HALF and torch.finfo(x.dtype).eps, as_real(x).double(), as_real(y).double()
-    size = float(x.nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()) if half and x.numel() else 0.0
-    return torch.allclose(x, y, rtol=max(1e-3, 4 * half), atol=max(1e-5, 4 * half * size), equal_nan=True)
-
-
 def _refuse_others(path: str, says: str, value: Any) -> None:
     """Raise :class:`ProblemError` if ``value`` holds something that cannot cross between processes."""
     other = next((node["type"] for node in nodes(describe(value)[0]) if node["kind"] == "other"), None)
     if other is not None:
         raise ProblemError(f"{path}: {says} a {other}: kgen takes tensors, numbers, strings and None, alone or in "
                            "lists, tuples and dicts")
+
+
+def _with_one_row(own: Sequence[Sequence[Sequence[int]]], of_one: Sequence[Sequence[Sequence[int]]]) -> Sequence[Sequence[Sequence[int]]]:
+    """Layouts of outputs with those of one row behind them, where forward returns as many tensors of one row."""
+    return [[*x, *y] for x, y in zip(own, of_one)] if len(own) == len(of_one) else own
 
 
 def _is_finite(value: Any) -> bool:

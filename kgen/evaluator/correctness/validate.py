@@ -58,10 +58,12 @@ class Failure(Exception):
 
 class OracleFailed(EvaluatorError):
     """The oracle failed. ``case`` is the test case that it worked on. ``memory`` says whether memory ran out, ``late`` whether
-    it did not answer in time. ``died`` says whether its process ended, and ``by_itself`` whether no other process ended it."""
+    it did not answer in time. ``died`` says whether its process ended, and ``by_itself`` whether no other process ended it.
+    ``of_batch`` says that another batch than the problem's ended the device's work."""
 
     def __init__(
-        self, text: str, case: str = "", memory: bool = False, *, late: bool = False, died: bool = False, by_itself: bool = False
+        self, text: str, case: str = "", memory: bool = False, *, late: bool = False, died: bool = False,
+        by_itself: bool = False, of_batch: bool = False,
     ) -> None:
         super().__init__(f"the reference failed{f' in the test case {case!r}' if case else ''}: {text}")
         self.text = text
@@ -70,6 +72,7 @@ class OracleFailed(EvaluatorError):
         self.late = late
         self.died = died
         self.by_itself = by_itself
+        self.of_batch = of_batch
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,8 @@ class OracleClient:
                 raise self._failure from error
         if "error" in reply:
             kind = ProblemError if reply.get("problem") else DeviceError if reply.get("device") else None
-            raise kind(reply["error"]) if kind else OracleFailed(reply["error"], case, reply.get("memory", False))
+            raise kind(reply["error"]) if kind else OracleFailed(
+                reply["error"], case, reply.get("memory", False), of_batch=reply.get("of_batch", False))
         return reply, got
 
     def case(self, name: str, mode: str, weights: str) -> CaseHandle:

@@ -10,10 +10,12 @@ _ATOMIC = {"sum": "atomic_sum", "product": "atomic_product", "max": "atomic_max"
 _BEGIN = {"max": "begin_max", "min": "begin_min"}  # of floats from a tensor, which may have other forms of NaN
 
 
-def taken_in(scatter: Scatter, address: str) -> str:
-    """The statement that takes a value into the element at an address."""
+def taken_in(scatter: Scatter, address: str, wide: bool = False) -> str:
+    """The statement that takes a value into the element at an address, which is ``wide`` where it is a sum in float64."""
     value = taken(scatter)
-    return f"*({address}) = {value};" if scatter.kind == "last" else f"{symbol(_ATOMIC[scatter.kind])}({address}, {value});"
+    if scatter.kind == "last":
+        return f"*({address}) = {value};"
+    return f"{symbol('atomic_sum_wide' if wide else _ATOMIC[scatter.kind])}({address}, {value});"
 
 
 def begin(scatter: Scatter) -> str:

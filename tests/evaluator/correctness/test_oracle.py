@@ -11,6 +11,7 @@ from kgen.evaluator.correctness.cases import Case
 from kgen.evaluator.correctness.distributions import DISTRIBUTIONS, mixtures
 from kgen.evaluator.correctness.health import health
 from kgen.evaluator.correctness.oracle import Oracle
+from kgen.evaluator.correctness.reference import Reference
 from kgen.evaluator.runtime.arena import map_tensors
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy
@@ -338,10 +339,16 @@ def test_inputs_of_a_large_problem_without_a_batch_are_held_one_case_at_a_time(l
 
 
 def test_rows_of_a_large_problem_are_compared_on_few_of_them(large: Callable[[str], Oracle], monkeypatch: pytest.MonkeyPatch) -> None:
-    of, rows = large("return torch.softmax(y, 1)"), []
-    eager = of.reference.eager
-    monkeypatch.setattr(of.reference, "eager", lambda inputs, *rest: rows.append(len(inputs[0])) or eager(inputs, *rest))
-    assert of._goes_by_rows("eval") == (True, True) and max(rows) == of.most_rows < 10
+    rows, eager = [], Reference.eager
+    monkeypatch.setattr(Reference, "eager", lambda self, inputs, *rest: rows.append(len(inputs[0])) or eager(self, inputs, *rest))
+    of = large("return torch.softmax(y, 1)")
+    assert of.batch_free and max(rows) == of.most_rows < 10
+
+
+def test_without_other_batches_all_cases_have_the_problems_rows() -> None:
+    text = TEXT.format(forward=indent("return y", " " * 8))
+    of = Oracle(Problem("p", "p.py", text, (), "eval", "eval"), "cpu", Accuracy.FP32, 1, 2, shared=False, strict=False, other_batches=False)
+    assert not of.batch_free and {len(of.case(name, mode, "drawn").inputs[0]) for name, mode in of.names()} == {64}
 
 
 def test_where_float64_takes_too_long_other_cases_have_fewer_rows_or_are_left_out() -> None:

@@ -1,0 +1,47 @@
+"""Numbers that are not finite among pixels and points."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from models import made, source
+
+from kgen.compiler.capture.capture import capture
+from kgen.compiler.capture.resizing import RESIZES
+from kgen.compiler.loops.evaluation import evaluate
+from kgen.compiler.lower.lowering import lower
+
+NAN, INF = float("nan"), float("inf")
+
+
+def sampled(x: torch.Tensor, grid: torch.Tensor, padding: str, device: str) -> torch.Tensor:
+    """What kernels for a kind of device compute, in float64."""
+    text = source(f"return F.grid_sample(x, y, padding_mode='{padding}', align_corners=True)", "torch.randn(2, 3, 5, 4), torch.randn(2, 3, 2, 2)", "", "x, y")
+    ((_, of),) = capture(made(text), device).graphs
+    (node,) = of.nodes
+    return evaluate(lower(of, [node.name], [node.name]), {"x": x.double(), "y": grid.double()})[node.name].reshape(node.type.shape)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_points_that_are_not_finite_are_taken_as_pytorch_takes_them(padding: str) -> None:
+    x, grid = torch.randn(2, 3, 5, 4), torch.rand(2, 3, 2, 2) * 2 - 1
+    grid[0, 0, 0, 0], grid[0, 1, 1, 1], grid[1, 2, 0, 0] = NAN, INF, -INF
+    torch.testing.assert_close(sampled(x, grid, padding, "cpu"), F.grid_sample(x.double(), grid.double(), padding_mode=padding, align_corners=True), equal_nan=True)
+
+
+def test_a_point_that_is_not_finite_lies_outside_on_a_gpu() -> None:
+    x, grid = torch.randn(2, 3, 5, 4), torch.rand(2, 3, 2, 2) * 2 - 1
+    grid[0, 0, 0, 0], grid[0, 1, 1, 1], grid[1, 2, 0, 0] = NAN, INF, -INF
+    expected = F.grid_sample(x.double(), grid.nan_to_num(5.0, 5.0, -5.0).double(), align_corners=True)
+    torch.testing.assert_close(sampled(x, grid, "zeros", "cuda"), expected)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_pixels_beyond_an_antialiased_filter_do_not_count(mode: str) -> None:
+    x = torch.randn(1, 1, 9, 7)
+    x[0, 0, 2, 3] = NAN
+    found = RESIZES[f"aten._upsample_{mode}2d_aa.vec"](x, (4, 5), False)
+    expected = F.interpolate(x, (4, 5), mode=mode, antialias=True)
+    assert not (found.isnan() & ~expected.isnan()).any()
+    torch.testing.assert_close(found[~expected.isnan()], expected[~expected.isnan()])
