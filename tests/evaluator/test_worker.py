@@ -10,7 +10,7 @@ import torch
 import torch.nn as nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kgen.evaluator.candidates import worker
+from kgen.evaluator.candidates import guards, worker
 from kgen.evaluator.candidates.build import Extension
 from kgen.evaluator.candidates.worker import Subject
 from kgen.evaluator.correctness.distributions import WEIGHTS
@@ -90,8 +90,8 @@ class _Passes(nn.Module):
 def subject(request):
     found = request.param({"device": "cpu", "shared": False, "accuracy": "fp32", "flags": ()})
     found.model = found.call_model = _Passes()
-    found.modes, found.matched = ["train"], True
-    found.base = found.weights = {name: x.clone() for name, x in found.model.state_dict().items()}
+    found.modes = ["train"]
+    found.state.match(found.model, {name: x.clone() for name, x in found.model.state_dict().items()}, {}, frozenset())
     found.output, found.generators = Arena.create(1 << 20), [torch.default_generator]
     yield found
     found.output.close()
@@ -118,14 +118,14 @@ def test_tamper_detection_knows_every_operator_around_a_timed_call(subject):
         prepared(subject)
         call(subject, 0)[1]()
         for change in WEIGHTS:
-            subject._set_weights(change)
+            subject.state.use(change)
     assert operators.seen <= set(_OPERATORS), operators.seen - set(_OPERATORS)
 
 
 def test_inputs_that_are_validated_lie_in_one_place(subject):
     def told(x, number):
-        guarded = subject._guarded(x, [], subject._place(x, number))
-        return guarded.data_ptr(), guarded._version, guarded.equal(x)
+        found = guards.guarded(x, subject.device, [], subject._place(x, number))
+        return found.data_ptr(), found._version, found.equal(x)
 
     first, again, other, another = (told(torch.randn(shape), number) for shape, number in
                                     (((40, 32), 0), ((40, 32), 0), ((40, 32), 1), ((7, 32), 0)))
@@ -162,7 +162,7 @@ def test_outputs_that_were_fetched_are_let_go_where_they_are_large(subject, monk
 def plainly(subject):
     """The same subject, with the plain checks of own candidates."""
     found = Subject({"device": "cpu", "shared": False, "accuracy": "fp32", "flags": ()})
-    for name in ("model", "call_model", "modes", "matched", "base", "weights", "output", "generators"):
+    for name in ("model", "call_model", "modes", "state", "output", "generators"):
         setattr(found, name, getattr(subject, name))
     return found
 

@@ -139,6 +139,12 @@ def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
     return value
 
 
+def is_on(value: Any, device: str) -> bool:
+    """Whether all tensors of ``value`` are plain tensors on ``device``."""
+    kind = device.partition(":")[0]
+    return all(leaf.get("device", kind) == kind and leaf["kind"] != "other" for leaf in nodes(describe(value)[0]))
+
+
 class Arena:
     """Memory that holds the bytes of tensors: a memory file. It owns ``fd``, the descriptor by which others map it."""
 

@@ -6,17 +6,19 @@ other work of the same stream. Code that does not wait for its stream finds the 
 
 import gc
 import os
+import time
 from typing import Any, Callable, Iterable, Mapping
 
 import torch
 import torch._inductor.config
 
-from kgen.evaluator.candidates import worker
-from kgen.evaluator.candidates.worker import _earlier, _no_grad, _now
+from kgen.evaluator.candidates.calls import FILE_BYTES
+from kgen.evaluator.candidates.guards import FENCE, Guard, earlier, guarded
+from kgen.evaluator.candidates.worker import Subject
 from kgen.evaluator.correctness.distributions import Mixture, mixtures, seed_of
 from kgen.evaluator.correctness.reference import Run
 from kgen.evaluator.runtime import sandbox
-from kgen.evaluator.runtime.arena import describe, map_tensors, same_bits, span, tensors
+from kgen.evaluator.runtime.arena import describe, is_on, map_tensors, same_bits, span, tensors
 from kgen.evaluator.runtime.channel import Channel
 from kgen.evaluator.strict import tampering
 from kgen.evaluator.strict.profile import own_share
@@ -26,7 +28,7 @@ _WATCHED = ("load", "audit")  #: requests after which everything is compared
 _PAGE = 4096  #: bytes
 _SAMPLES, _HELD_SAMPLES = 4096, 1 << 18  #: elements of a larger tensor that are read, at least
 
-_random, _gc_disable = os.urandom, gc.disable
+_random, _gc_disable, _now, _no_grad = os.urandom, gc.disable, time.perf_counter_ns, torch.no_grad
 
 
 class _Seen:
@@ -41,14 +43,14 @@ class _Seen:
         return all(map(same_bits, _sampled(self.output, *self._how), self._sample))
 
 
-class StrictSubject(worker.Subject):
+class StrictSubject(Subject):
     """A foreign candidate, or a baseline whose calls must cost as much around them as a candidate's."""
 
     sees_launches = False
+    holds_outputs = True
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
-        self.holds_outputs = True
         self.previous: list[torch.Tensor] = []  # of the call before
         self.contents: list[Mixture] = []  # of the inputs in the next call
         self.cold = False  # whether the next call finds a flushed cache
@@ -57,7 +59,7 @@ class StrictSubject(worker.Subject):
         self.held: list[_Seen] = []  # tensors of the latest outputs in validation, then of timed ones that were fetched
         self.hooks = tampering.Hooks(*[lambda: None] * 4)
         self.tell: Callable[[int, int], None] = lambda number, ns: None  # sends a call's time at once
-        self.handlers |= {"prepare_call": self.prepare_call, "run_call": self.run_call, "profile": self.profile}
+        self.answers("prepare_call", "run_call", "profile")
 
     def start(self) -> None:
         self.runtime.start(fenced=True)
@@ -65,7 +67,7 @@ class StrictSubject(worker.Subject):
     def confine(self, options: Mapping[str, Any]) -> list[str]:
         """Enter the sandbox. Returns its parts that the system does not allow."""
         missing = options["missing_sandbox"] + sandbox.confine(sandbox.foreign(
-            options, address_space=self.runtime.address_space(options["host_bytes"]), file_bytes=worker.FILE_BYTES
+            options, address_space=self.runtime.address_space(options["host_bytes"]), file_bytes=FILE_BYTES
         )) if options["sandboxed"] else []
         return missing + self.runtime.confined()
 
@@ -89,39 +91,39 @@ class StrictSubject(worker.Subject):
             reply["overwritten"] = not _are_unchanged(_drop_oldest(self.held))
         return reply
 
-    def _guarded_inputs(self, pristine: list[Any], guards: list[worker.Guard]) -> list[Any]:
+    def _guarded_inputs(self, pristine: list[Any], guards: list[Guard]) -> list[Any]:
         """Copies between fences. Inputs of one size always lie in the same memory, written equally often: results
         remembered by address or by version are wrong."""
-        return map_tensors(pristine, lambda x: self._guarded(x, guards, self._place(x, len(guards))))
+        return map_tensors(pristine, lambda x: guarded(x, self.device, guards, self._place(x, len(guards))))
 
     def _place(self, x: torch.Tensor, number: int) -> torch.Tensor:
-        size = span(x) + 2 * worker._FENCE
+        size = span(x) + 2 * FENCE
         key = (number, size, x.dtype)
         if key not in self.places:
             self.places[key] = torch.empty(size, dtype=x.dtype, device=self.device).untyped_storage()
         return torch.empty(0, dtype=x.dtype, device=self.device).set_(self.places[key], 0, (size,), (1,))
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         """Inputs of timed calls lie elsewhere than those of validation, which may have had the same memory. A graph
         that was captured there reads other elements."""
         if not self.buffers:
             self.buffers = map_tensors(self.pool[0], self._shifted)
 
     def _shifted(self, x: torch.Tensor) -> torch.Tensor:
-        guard = torch.empty(span(x) + 3 * worker._FENCE, dtype=x.dtype, device=self.device)
-        return self._guarded(x, self.guards, guard[worker._FENCE:])
+        guard = torch.empty(span(x) + 3 * FENCE, dtype=x.dtype, device=self.device)
+        return guarded(x, self.device, self.guards, guard[FENCE:])
 
     def _forward(self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True) -> Run:
         output, state = super()._forward(inputs, request, seeded=seeded)
-        if self._is_on_device(output):
+        if is_on(output, self.device):
             self.hooks.returned()
         return output, state
 
     def _reused(self, first: Any, second: Any) -> str:
         """Whether a forward returned memory of an earlier output. The latest outputs are held, so that nothing else
         gets their memory."""
-        first, second = self._fresh(first), self._fresh(second)
-        reused = _earlier(second, first) or _earlier([first, second], [held.output for held in self.held])
+        first, second = self.fresh(first), self.fresh(second)
+        reused = earlier(second, first) or earlier([first, second], [held.output for held in self.held])
         self.held.extend(_Seen(x, _HELD_SAMPLES) for x in tensors([first, second]))
         return reused
 
@@ -144,21 +146,21 @@ class StrictSubject(worker.Subject):
         look = self.hooks.look if request["watched"] else lambda: None
         look()
         late = self._is_late()
-        self._wake()
+        self.wake()
         if describe(self.buffers)[0] != describe(self.pool[0])[0]:
             return {"mutated": "an input"}
         self.key = key = request["key"]
         self.cold = request["cold"]
-        self.previous, self.last = self._fresh(self.last), None  # held, so that nothing else gets its memory
-        self._set_mode(request["mode"])
-        self._restore_buffers()
+        self.previous, self.last = self.fresh(self.last), None  # held, so that nothing else gets its memory
+        self.set_mode(request["mode"])
+        self.state.restore()
         look()  # functions that are replaced for a moment to observe the contents are replaced now
-        self._seed(seed_of(key))
+        self.seed(seed_of(key))
         self.contents = list(mixtures(self.buffers, self.pool, key))
         if self.runtime.queues:
             self.contents = [content.pinned() for content in self.contents]
             self.runtime.clock.reset_persisting_cache()
-            self._wait()
+            self.wait()
         else:
             self._fill_and_flush()
         return {"late": late}
@@ -182,11 +184,11 @@ class StrictSubject(worker.Subject):
         self.hooks.glimpse()  # functions that are replaced for a moment are replaced now
         # An output that computes when it is read does so here, before the time is sent; queued work is waited for.
         self.seen = _Seen(self.last)
-        self._wait()
+        self.wait()
         self.tell(request["id"], reply["ns"])
         _gc_disable()  # its callbacks and finalizers would run beside a call
-        earlier = [*self.previous, *(held.output for held in self.held)]
-        alias = _earlier(self._fresh(self.last), earlier)
+        before = [*self.previous, *(held.output for held in self.held)]
+        alias = earlier(self.fresh(self.last), before)
         self.previous = []  # finalizers run now, before the next call is prepared
         self.hooks.glance()
         return reply | {"alias": alias}
@@ -201,19 +203,19 @@ class StrictSubject(worker.Subject):
     def _fill_and_flush(self) -> None:
         for content in self.contents:
             content.fill()
-        self._flush(self.cold)
+        self.flush(self.cold)
 
     def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         reply = super().fetch(request, fds)
         # Held: an output that is used in turns comes back to one of them.
-        latest = self._fresh(self.last)
+        latest = self.fresh(self.last)
         self.held.extend(_Seen(x, _HELD_SAMPLES) for x in latest)
         overwritten = not _are_unchanged(_drop_oldest(self.held, len(latest)))
         return reply | {"late": self._is_late(), "overwritten": overwritten}
 
     def profile(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The share of time in own kernels. Nothing is asked of this worker afterwards."""
-        return own_share(self._call_all, lambda: self._renew(request["key"], self.mode), self._wait, self.runtime)
+        return own_share(self.call_all, lambda: self.renew(request["key"], self.mode), self.wait, self.runtime)
 
     def _is_late(self) -> bool:
         """Whether the latest output changed after its call ended."""

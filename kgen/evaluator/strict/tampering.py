@@ -230,7 +230,8 @@ _OPERATORS = (
 #: Namespaces that the harness uses to read an output and to send a time.
 _NEAREST = frozenset({
     "the harness", "builtins", "torch", "torch.Tensor", "kgen.evaluator.runtime.arena", "kgen.evaluator.runtime.device",
-    "kgen.evaluator.runtime.device.HostClock", "kgen.evaluator.candidates.worker", "kgen.evaluator.strict.subject"})
+    "kgen.evaluator.runtime.device.HostClock", "kgen.evaluator.candidates.calls", "kgen.evaluator.candidates.guards",
+    "kgen.evaluator.candidates.state", "kgen.evaluator.candidates.worker", "kgen.evaluator.strict.subject"})
 _ABSENT = object()
 _Switches = Mapping[str, Callable[[], Any]]  #: functions that read them, by name
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
@@ -393,12 +394,13 @@ class Hooks(NamedTuple):
 
 
 def hooks(switches: _Switches, note: Note, harness: object) -> Hooks:
-    """The comparisons with what is there now; ``switches`` are those of the device. ``harness`` must keep its class's methods, its handlers and its ``tell``.
-    A baseline has them too, with a ``note`` that reports nothing: its calls take as long."""
+    """The comparisons with what is there now; ``switches`` are those of the device. ``harness`` must keep its class's methods,
+    its handlers, its ``state`` and its ``tell``. A baseline has them too, with a ``note`` that reports nothing: its calls
+    take as long."""
     own, sys.dont_write_bytecode = vars(harness), True
     methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
-    handlers = own["handlers"]
-    table = [*_names(), *_own_names(), ("the harness", own, (("tell", own["tell"]), ("handlers", handlers), *methods)),
+    handlers, lasting = own["handlers"], [(name, own[name]) for name in ("tell", "handlers", "state")]
+    table = [*_names(), *_own_names(), ("the harness", own, (*lasting, *methods)),
              ("the harness's handlers", handlers, tuple(handlers.items()))]
     nearest = [names for names in table if names[0] in _NEAREST]
     differences = _differences(switches, note)

@@ -24,7 +24,8 @@ from kgen.compiler.loops.evaluation import evaluate
 from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.lowering import lower
 from kgen.compiler.operators.table import OPS
-from kgen.evaluator.candidates.worker import Subject, use_built
+from kgen.evaluator.candidates.calls import TimedCalls
+from kgen.evaluator.candidates.worker import use_built
 from kgen.evaluator.correctness.tolerance import FLOOR_RMS, epsilon_of
 from kgen.evaluator.timing.measure import sleep_ns
 from kgen.protocol import RMS_FACTOR
@@ -41,7 +42,7 @@ _FEW_INDICES = 128  #: limit of integers that no operator uses as an index
 Call = Callable[[], Any]
 
 
-class TaskSubject(Subject):
+class TaskSubject(TimedCalls):
     """Variants of kernel tasks. ``handlers`` are ``open``, ``check`` and ``measure``, each for one file of variants."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -149,7 +150,7 @@ class TaskSubject(Subject):
     def _outputs(self, call: Call) -> list[torch.Tensor]:
         with torch.no_grad():
             found = call()
-        self._wait()
+        self.wait()
         return [x.reshape(-1).clone() for x in (found if isinstance(found, tuple) else (found,))]
 
     # Requests
@@ -184,7 +185,7 @@ class TaskSubject(Subject):
         with torch.no_grad():
             for _ in range(2):
                 self.last = call()
-            self._wait()
+            self.wait()
             queued = self._launch_ns(call)
         found = {}
         for name, cold in (("cold", True), ("warm", False)):
@@ -193,8 +194,8 @@ class TaskSubject(Subject):
                 if self.overwritten:
                     place = list(self.inputs).index(self.overwritten)
                     buffers[place].copy_(self.inputs[self.overwritten])
-                    self._wait()
-                reply = self._timed(queued, cold=cold)
+                    self.wait()
+                reply = self.timed(queued, cold=cold)
                 if reply.get("exposed") and queued < 1 << 30:
                     queued *= 2
                     continue
@@ -210,7 +211,7 @@ class TaskSubject(Subject):
         started = time.perf_counter_ns()
         self.last = call()
         taken = time.perf_counter_ns() - started
-        self._wait()
+        self.wait()
         return sleep_ns(taken)
 
 

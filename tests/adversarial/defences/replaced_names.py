@@ -436,11 +436,11 @@ class ModelNew(Honest):
 
 # %% cheat: method_lent_for_self
 # problem: mlp batch_size=512 in_features=512 out_features=1024; expect: suspicious
-"""Lends the harness's class a method once, which is given the instance; that one's own `_flush` computes ahead."""
+"""Lends the harness's class a method once, which is given the instance; that one's own `flush` computes ahead."""
 
 def _subject():
-    kinds = [kind for kind in type.__subclasses__(object) if kind.__name__ == "Subject"]
-    return next(strict for kind in kinds for strict in type.__subclasses__(kind))
+    kinds = [kind for kind in type.__subclasses__(object) if kind.__name__ == "TimedCalls"]
+    return next(strict for kind in kinds for plain in type.__subclasses__(kind) for strict in type.__subclasses__(plain))
 
 
 _Subject = _subject()
@@ -466,15 +466,15 @@ class ModelNew(Honest):
     def forward(self, x):
         if not self.lent:
             self.lent = True
-            own = _Subject._wait
+            own = _Subject.wait
 
             def wait(subject):
-                _Subject._wait = own
-                flush = subject._flush
-                subject._flush = lambda: _compute_ahead(subject, flush)
+                _Subject.wait = own
+                flush = subject.flush
+                subject.flush = lambda cold: _compute_ahead(subject, lambda: flush(cold))
                 return own(subject)
 
-            _Subject._wait = wait
+            _Subject.wait = wait
         if _ready:
             return _ready.pop()
         return self.compute(x)

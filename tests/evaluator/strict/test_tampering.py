@@ -90,7 +90,10 @@ NAMES = {
         "L = torch.library.Library('aten', 'IMPL')\nimport warnings\nwarnings.simplefilter('ignore')\n"
         "L.impl('logical_xor', lambda x, y: x.ne(y), 'CPU')", "aten::logical_xor"),
     "the harness's methods": (
-        "next(k for k in object.__subclasses__() if k.__name__ == 'Subject')._mutated = lambda *_: ''", "Subject._mutated"),
+        "next(k for k in object.__subclasses__() if k.__name__ == 'TimedCalls').flush = lambda *_: ''", "TimedCalls.flush"),
+    "a method for the module's state": (
+        "next(k for k in object.__subclasses__() if k.__name__ == 'State').changed_parameter = lambda *_: ''",
+        "State.changed_parameter"),
 }
 
 SWITCHES = {
