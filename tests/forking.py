@@ -155,3 +155,4 @@ def _be_server(request: dict[str, Any], control: int, log: int) -> NoReturn:
 
 if __name__ == "__main__":
     _serve(sys.argv[1], int(sys.argv[2]))
+    os._exit(0)  # at once, without a second of taking modules down
