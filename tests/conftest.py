@@ -117,6 +117,16 @@ def compiled_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def servers_forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Evaluators of this process have their fork servers forked, where they would have each of them load torch."""
+    from forking import servers_forked
+
+    folder, worker = tmp_path_factory.getbasetemp(), os.environ.get("PYTEST_XDIST_WORKER")
+    with servers_forked(folder.parent if worker else folder, os.getppid() if worker else os.getpid()):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def kgen_home(homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty ``KGEN_HOME`` for each test, so that none reads or writes the user's ``runs/``."""

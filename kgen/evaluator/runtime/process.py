@@ -239,6 +239,13 @@ class Child:
         self.kill()
 
 
+def launch(control: int, modules: Sequence[str], log: int, environment: Mapping[str, str]) -> subprocess.Popen:
+    """Start the fork server of a channel's descriptor, with the modules to load as its arguments, in a session of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "kgen.evaluator.runtime.server", str(control), *modules],
+        stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[control], start_new_session=True, env=environment)
+
+
 @dataclass(frozen=True)
 class _Loaded:
     """A fork server that runs: its folder and modules, and the environment in which it started."""
@@ -298,10 +305,7 @@ class Server:
         folder = self.home / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "server.log", "ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "kgen.evaluator.runtime.server", str(theirs.fileno()), *self._modules],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()], start_new_session=True,
-                env=environment)
+            process = launch(theirs.fileno(), self._modules, log.fileno(), environment)
         theirs.close()
         if self._nice:
             be_nicer(self._nice, process.pid)

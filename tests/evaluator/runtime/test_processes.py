@@ -106,11 +106,10 @@ server.serve(int(sys.argv[1]), [], [])
 def bare_servers(monkeypatch):
     """Servers that this process starts load no torch, which would take most of their time."""
 
-    class Bare(subprocess.Popen):
-        def __init__(self, command, **options):
-            super().__init__([command[0], "-c", BARE, command[3]], **options)
+    def launch(control, modules, log, environment):
+        return subprocess.Popen([sys.executable, "-c", BARE, str(control)], stdout=log, stderr=log, pass_fds=[control], env=environment)
 
-    monkeypatch.setattr(process.subprocess, "Popen", Bare)
+    monkeypatch.setattr(process, "launch", launch)
 
 
 def spawned(server, folder):
@@ -150,15 +149,15 @@ def test_a_server_that_is_closed_while_it_starts_ends(tmp_path, monkeypatch):
     server = process.Server(tmp_path, {})
     closing = threading.Thread(target=server.close)
 
-    class ClosedMeanwhile(subprocess.Popen):
-        def __init__(self, *args, **options):
-            closing.start()
-            wait_until(lambda: server._closed)
-            super().__init__(*args, **options)
-            started.append(self)
+    started, launch = [], process.launch
 
-    started: list[subprocess.Popen] = []
-    monkeypatch.setattr(process.subprocess, "Popen", ClosedMeanwhile)
+    def closed_meanwhile(*given):
+        closing.start()
+        wait_until(lambda: server._closed)
+        started.append(launch(*given))
+        return started[0]
+
+    monkeypatch.setattr(process, "launch", closed_meanwhile)
     server.start()
     closing.join()
     assert started[0].poll() is not None

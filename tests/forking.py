@@ -1,0 +1,158 @@
+"""Fork servers without their start: one process of the session has torch loaded, and is forked for each.
+
+    controller of the tests ── this ── fork server of an evaluator ── its processes
+
+Each server would load torch for itself, which takes most of the time of a short test. ``python forking.py ADDRESS OWNER``
+serves until the process with the number ``OWNER`` ends. The first who needs it starts it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+_SERVER = "kgen.evaluator.runtime.server"
+#: Beside what each server loads at its start: what evaluators and commands have it load later.
+_MODULES = ("torch._dynamo", "kgen.evaluator.strict.subject", "kgen.compiler.capture.capture", "kgen.tuning.capturing", "torch.export._trace")
+#: Variables that a process reads once, when it starts or loads a library.
+_READ_ONCE = ("PYTHON", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "GOMP_", "LD_", "TORCH_", "CUDA_", "MALLOC_")
+#: Such variables that each evaluator gives its server: ``sys.path`` is set from the first, and the others are read by the server's children.
+_SET_BY_SERVERS = ("PYTHONPATH", "TORCH_NO_COMPILER_WRAPPER", "OPENBLAS_THREAD_TIMEOUT")
+_PATIENCE = 120.0  #: s; to load torch
+
+
+class Forked:
+    """A forked fork server, with what :class:`subprocess.Popen` has for its user."""
+
+    def __init__(self, pid: int, pidfd: int) -> None:
+        self.pid = pid
+        self._pidfd = pidfd
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        """Not ``None`` when it has ended. How is not known: it is no child of this process."""
+        return 0 if select.select([self._pidfd], [], [], 0)[0] else None
+
+    def wait(self) -> int:
+        select.select([self._pidfd], [], [])
+        return 0
+
+    def __del__(self) -> None:
+        os.close(self._pidfd)
+
+
+@contextmanager
+def servers_forked(folder: Path, owner: int) -> Iterator[None]:
+    """Fork servers that this process starts are forked; processes with the same ``folder`` and owner share the one that forks.
+
+    A server whose environment has another value of a variable that is read once, at a start, is started.
+    """
+    from kgen.evaluator.runtime import process
+
+    started, own = process.launch, dict(os.environ)
+
+    def launch(control: int, modules: Sequence[str], log: int, environment: Mapping[str, str]) -> Any:
+        if _read_once(environment) != _read_once(own):
+            return started(control, modules, log, environment)
+        request = {"modules": list(modules), "environment": dict(environment), "folder": os.getcwd()}
+        return _asked(folder, owner, own, request, [control, log])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "launch", launch)
+        yield
+
+
+def _read_once(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_READ_ONCE) and name not in _SET_BY_SERVERS}
+
+
+def _asked(folder: Path, owner: int, environment: Mapping[str, str], request: dict[str, Any], fds: Sequence[int]) -> Forked:
+    from kgen.evaluator.runtime.channel import Channel
+
+    address = f"\0kgen-tests-{owner}"
+    with open(folder / "forking.lock", "w") as lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if sock.connect_ex(address):
+            command = [sys.executable, __file__, address[1:], str(owner)]
+            started = subprocess.Popen(command, cwd=ROOT, env={**environment, "PYTHONPATH": str(ROOT)}, start_new_session=True)
+            while sock.connect_ex(address):
+                assert started.poll() is None, "the process that forks servers has ended"
+                time.sleep(0.02)
+            started.returncode = 0  # it goes on when this process ends
+        channel = Channel(sock)
+        channel.send(request, fds)
+        answer, (pidfd,) = channel.receive(time.monotonic() + _PATIENCE)
+    return Forked(answer["pid"], pidfd)
+
+
+def _serve(address: str, owner: int) -> None:
+    """Fork on request until the owner has ended."""
+    from kgen.evaluator.runtime.channel import Channel
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    owned = os.pidfd_open(owner)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(f"\0{address}")
+    listener.listen()  # who asks meanwhile waits for the answer
+    server = runpy.run_module(_SERVER)  # under no name, as where it is started
+    server["_preload"]([*server["_PRELOAD"], *_MODULES])
+    while listener in select.select([listener, owned], [], [])[0]:
+        sock, _ = listener.accept()
+        channel = Channel(sock)
+        request, fds = channel.receive()
+        pid = os.fork()
+        if pid == 0:
+            for own in (listener, channel):
+                own.close()
+            os.close(owned)
+            _be_server(request, *fds)
+        pidfd = os.pidfd_open(pid)
+        channel.send({"pid": pid}, [pidfd])
+        for fd in (*fds, pidfd):
+            os.close(fd)
+        channel.close()
+
+
+def _be_server(request: dict[str, Any], control: int, log: int) -> NoReturn:
+    """Be the server as a process that was started: with its environment, folder, arguments and output."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    for fd, standard in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(fd, standard)
+    os.close(null)
+    os.close(log)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    sys.argv[1:] = [str(control), *request["modules"]]
+    sys.path[:] = [request["folder"], *request["environment"]["PYTHONPATH"].split(os.pathsep), *sys.path[2:]]
+    try:
+        runpy.run_module(_SERVER, run_name="__main__", alter_sys=True)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], int(sys.argv[2]))
+    os._exit(0)  # at once, without a second of taking modules down
