@@ -72,6 +72,7 @@ PROBLEMS = {
     "transposed": _Case("implicit_gemm", "eval", "self.conv(x)", "self.conv = nn.ConvTranspose1d(32, 40, 3, stride=2)", (4, 32, 65), 3),
     "maps": _Case("pointwise", "eval", "torch.sigmoid(x) * self.s + 1", "self.s = nn.Parameter(torch.randn(1030))", (130, 1030), 70),
     "turned": _Case("transpose", "eval", "x.mT.exp().contiguous()", "", (3, 70, 131), 3),
+    "heads": _Case("batched_product", "eval", "torch.einsum('blhn,bshn->bhls', x, x[:, :45]) + 1", "", (3, 77, 2, 20), 2),
     "rows": _Case("inner_reduction", "eval", "torch.softmax(x, 1)", "", (300, 1032), 70),
     "long_rows": _Case("inner_reduction", "eval", "torch.softmax(x, 1)", "", (8, 60000), 5),
     "long_norm": _Case("inner_reduction", "eval", "x / x.abs().mean(1, keepdim=True)", "", (8, 60000), 5),

@@ -12,6 +12,7 @@ from kgen.compiler.graph.library_call import Many, X, aten, written
 from kgen.compiler.loops.evaluation import evaluate
 from kgen.compiler.lower.lowering import lower
 from kgen.compiler.operators.table import OPS
+from kgen.compiler.rewrites.cleanup import decompose
 from kgen.compiler.rewrites.rewrite import Offer
 from kgen.compiler.rewrites.table import REWRITES, variants
 
@@ -95,6 +96,12 @@ def assert_same_value(before: OpGraph, after: OpGraph) -> None:
 
 #: forward, __init__, inputs, mode, rewrites before, the rewrite, and the operators that it comes to.
 APPLIES = {
+    "an einsum of which one part is read": ("return torch.einsum('bzc,bcn->bzn', x, x.mT)[:, -1]", "", "torch.randn(3, 5, 4)", "eval", (), "parts_of_einsums", ["permute", "select", "aten.einsum.default"]),
+    "an einsum of which a slice is read": ("return torch.einsum('bzc,bcn->bzn', x, x.mT)[:, 1:4:2]", "", "torch.randn(3, 5, 4)", "eval", (), "parts_of_einsums", ["permute", "slice", "aten.einsum.default"]),
+    "an einsum of a concatenation that begins with zeros": (
+        "return torch.einsum('bzc,bcn->bzn', x, torch.cat([torch.zeros_like(x[:, :1]), x[:, 1:]], 1))", "", "torch.randn(3, 4, 4)", "eval", (), "parts_of_einsums", ["slice", "slice", "aten.einsum.default"]),
+    "an einsum of a concatenation that ends with zeros": (
+        "return torch.einsum('bzc,bcn->bn', x, torch.cat([x[:, :1], x[:, 1:3], torch.zeros_like(x[:, 3:5])], 1))", "", "torch.randn(3, 6, 5)", "eval", (), "parts_of_einsums", ["slice", "slice", "cat", "slice", "aten.einsum.default"]),
     "dropout goes in eval mode": ("return F.relu(F.dropout(x, 0.5, self.training))", "", None, "eval", (), "drop_identity", ["relu"]),
     "dropout that drops nothing goes in train mode": ("return F.relu(F.dropout(x, 0.0, True))", "", None, "train", (), "drop_identity", ["relu"]),
     "identities after one another go": ("return F.relu(self.a(self.b(x)).detach())", "self.a, self.b = nn.Dropout(0.0), nn.Dropout(0.0)", None, "train", (), "drop_identity", ["relu"]),
@@ -217,6 +224,8 @@ APPLIES = {
 
 #: The same, for graphs that the rewrite must not change.
 LEAVES_ALONE = {
+    "an einsum of which two parts are read": ("y = torch.einsum('bzc,bcn->bzn', x, x.mT)\nreturn y[:, 0], y[:, 1]", "", "torch.randn(3, 5, 4)", "eval", (), "parts_of_einsums"),
+    "an einsum of zeros that are not summed over": ("return torch.einsum('bc,bcn->bcn', x[:, :, 0], torch.cat([x[:, :1] * 0, x[:, 1:]], 1))", "", "torch.randn(3, 5, 4)", "eval", (), "parts_of_einsums"),
     "a bag with a word that does not count": ("return F.embedding_bag(x, self.w, mode='sum', padding_idx=0)", "self.w = nn.Parameter(torch.randn(9, 4))", "torch.randint(0, 9, (5, 3))", "eval", (), "bags_to_sums"),
     "a small map of a weight that maps read": ("return x * self.s.exp() + torch.arange(20)", SCALE, None, "eval", (), "prepare_weights"),
     "a map of a weight that is returned": ("return x, (self.w * 2).t()", "self.w = nn.Parameter(torch.randn(100, 100))", None, "eval", (), "prepare_weights"),
@@ -348,6 +357,14 @@ def test_rewrite_keeps_the_value(case: str) -> None:
 def test_rewrite_comes_to(case: str) -> None:
     forward, init, inputs, mode, before, rewrite, expected = APPLIES[case]
     assert ops(REWRITES[rewrite].run(prepared(forward, init, inputs, mode, before)).pruned()) == expected
+
+
+@pytest.mark.parametrize("case", [case for case, of in APPLIES.items() if of[5] == "parts_of_einsums"])
+def test_einsums_that_a_rewrite_makes_have_products_of_pairs(case: str) -> None:
+    found = prepared(*APPLIES[case][:5])
+    parts = decompose(REWRITES["parts_of_einsums"].run(found))
+    assert "aten.einsum.default" not in ops(parts)
+    assert_same_value(found, parts)
 
 
 @pytest.mark.parametrize("case", LEAVES_ALONE)

@@ -58,6 +58,7 @@ UNSEEN = {
     "statistics_plain": ("return self.norm(x).relu()", "self.norm = nn.BatchNorm1d(8, affine=False, track_running_stats=False)", "torch.randn(512, 8)", "train"),
     "one_column": ("return torch.softmax(x, dim=1)", "", "torch.randn(64, 1)", "eval"),
     "transpose": ("return x.permute(0, 2, 1).relu() * self.w", "self.w = nn.Parameter(torch.randn(999, 70))", "torch.randn(3, 70, 999)", "eval"),
+    "batched_product": ("return torch.einsum('blhn,bshn->bhls', x, x[:, :45]) * self.s + 1.0", "self.s = nn.Parameter(torch.randn(2, 77, 1))", "torch.randn(3, 77, 2, 20)", "eval"),
     "contraction": ("return F.gelu(self.linear(x))", "self.linear = nn.Linear(8192, 8192)", "torch.randn(2048, 8192)", "eval"),
     "contraction_tails": ("h = torch.matmul(x, self.w) + self.b\nreturn h * self.s.sigmoid(), h", "self.w = nn.Parameter(torch.randn(1111, 999))\nself.b = nn.Parameter(torch.randn(999))\nself.s = nn.Parameter(torch.randn(1))", "torch.randn(100, 1111)", "eval"),
     "contraction_group_norm": ("return self.norm(F.silu(self.linear(x)))", "self.linear, self.norm = nn.Linear(1024, 4096), nn.GroupNorm(64, 4096)", "torch.empty(32768, 1024)", "eval"),

@@ -65,6 +65,13 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         ("return (x @ y.mT).relu()", "", "torch.randn(300, 64), torch.randn(1401, 64)", "x, y"), "contraction", [{"variant": "sm90", "tile": "192x128"}]),
     "three warpgroups in turns, with a batch of matrices": (
         ("return torch.bmm(x, y.mT)", "", "torch.randn(3, 200, 9), torch.randn(3, 701, 9)", "x, y"), "contraction", [{"variant": "sm90", "tile": "192x128"}]),
+    "small products of heads side by side": (
+        ("return torch.einsum('blhn,bshn->bhls', x, y) * self.s + 1.0", "self.s = nn.Parameter(torch.randn(2, 37, 1))",
+         "torch.randn(3, 37, 2, 20), torch.randn(3, 45, 2, 20)", "x, y"), "batched_product", [
+            {"tile": "32x32", "chunk": 16, "own": "4x4"}, {"tile": "64x64", "own": "4x4", "matrices": 2}]),
+    "bfloat16, small products whose sums lie apart": (
+        ("return (x.permute(0, 2, 3, 1) @ y.transpose(1, 2)).transpose(1, 2)", "", "torch.randn(3, 24, 2, 12).bfloat16(), torch.randn(3, 24, 2, 6).bfloat16()", "x, y"),
+        "batched_product", [{"tile": "16x8", "own": "2x2", "matrices": 4}]),
     "group norm of columns": (
         ("return self.n(F.silu(self.linear(x))).relu() + y", "self.linear, self.n = nn.Linear(200, 176), nn.GroupNorm(11, 176)",
          "torch.randn(150, 200), torch.randn(150, 176)", "x, y"), "contraction", [
@@ -288,7 +295,7 @@ _LONG_POINTS = {("long rows on the left", 2)}
 #: Groups of columns: one variant, beside those of the test of rows that are not finite.
 _GROUPS = {"group norm of columns", "the least of each normalised group of columns", "a sum and a maximum of groups of columns"}
 #: What a point must have new among those of its plan, to run always: how its kernel divides the work.
-_STRATEGIES = {"variant", "row_per", "merge", "line"}
+_STRATEGIES = {"variant", "row_per", "merge", "line", "matrices"}
 
 
 def _parameters() -> Iterator[Any]:

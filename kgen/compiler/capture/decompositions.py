@@ -14,9 +14,9 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
-from kgen.compiler.capture.einsum import einsum as pairs_of_einsum
 from kgen.compiler.capture.resizing import RESIZES
 from kgen.compiler.graph.complex_numbers import PAIRED, Pairs, is_paired
+from kgen.compiler.graph.einsum import einsum as pairs_of_einsum, equation_of
 from kgen.compiler.operators.table import BY_TARGET
 
 if TYPE_CHECKING:
@@ -256,8 +256,24 @@ def _scatter_mean(x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Ten
 def _einsum(equation: str, tensors: Sequence[torch.Tensor], *, path: Any = None) -> Any:
     import torch
 
-    found = pairs_of_einsum(equation, tensors)
-    return torch.ops.aten.einsum.default(equation, tensors, path=path) if found is NotImplemented else found
+    found = equation_of(equation, [tensor.shape for tensor in tensors])
+    if found is None or not all(tensor.is_floating_point() for tensor in tensors):
+        return torch.ops.aten.einsum.default(equation, tensors, path=path)
+    return pairs_of_einsum(found, tensors, _Aten())
+
+
+class _Aten:
+    """Products of matrices as ATen's operators."""
+
+    def linear(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        return torch.ops.aten.linear.default(x, w)
+
+    def bmm(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        return torch.ops.aten.bmm.default(x, y)
 
 
 def _affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: bool) -> Any:

@@ -42,6 +42,16 @@ def leading_to(graph: OpGraph, value: str, inside: frozenset[str]) -> list[str]:
     return [n.name for n in graph.nodes if n.name in names]
 
 
+def reads_views(graph: OpGraph, node: Node, inside: frozenset[str]) -> bool:
+    """Whether a product of two batches of matrices reads views that the kernel has among its nodes, other than one swap of dimensions."""
+    operands = [value for value in node.inputs if isinstance(value, str)]
+    if node.op not in ("bmm", "matmul") or any(len(graph.type(value).shape) < 3 for value in operands):
+        return False
+    chains = [[graph.node(n) for n in leading_to(graph, value, inside)] for value in operands]
+    views = all(OPS[n.op].kind is Kind.VIEW for chain in chains for n in chain)
+    return views and any(len(chain) > 1 or (chain and not _is_swap(chain[0])) for chain in chains)
+
+
 def origin(builder: ProgramBuilder, name: str) -> tuple[str, bool, Strided | None]:
     """The tensor that an operand is read from, whether its last two dimensions are swapped there, and where it lies in it."""
     node = builder.graph.node(name) if name in builder.inside else None

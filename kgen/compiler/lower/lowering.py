@@ -15,6 +15,7 @@ from kgen.compiler.graph.graph import Node, NotFusable, OpGraph, Tensor
 from kgen.compiler.loops.access import MOST_PARTS
 from kgen.compiler.loops.indices import Axes, symbols_of
 from kgen.compiler.loops.program import Program
+from kgen.compiler.lower.attention import reads_views
 from kgen.compiler.lower.builder import ProgramBuilder, Step
 from kgen.compiler.lower.concatenation import MOST_DROPPED, dropped
 from kgen.compiler.lower.layout import Layout, Output
@@ -161,6 +162,7 @@ def _build(
     moments = [n for n in nodes if OPS[n.op].kind is Kind.MOMENTS]
     contractions = [n for n in nodes if OPS[n.op].kind is Kind.CONTRACTION]
     attends = len(contractions) == 2 and any(n.op == "softmax" for n in nodes)
+    strided = strided or attends or (len(contractions) == 1 and reads_views(graph, contractions[0], frozenset(names)))
     if len(contractions) > 1 + attends or len(moments) > 1:
         raise NotFusable("a kernel has one contraction, or two with a softmax between, and one result of moments over the batch")
     if moments and any(moments[0].name in n.values for n in nodes):
@@ -170,7 +172,7 @@ def _build(
     scatters = {n.name: n for n in nodes if OPS[n.op].kind is Kind.SCATTER}
     if scatters and (set(outputs) != scatters.keys() or contractions or moments or any(v in scatters for n in nodes for v in n.values)):
         raise NotFusable("a kernel that takes values in at places stores nothing else")
-    builder = ProgramBuilder(graph, frozenset(names), Axes(splits), two_passes, lower, same, strided or attends)
+    builder = ProgramBuilder(graph, frozenset(names), Axes(splits), two_passes, lower, same, strided)
     found: list[Output] = []
     moments_of = None
     if moments:

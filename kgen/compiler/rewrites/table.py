@@ -18,6 +18,7 @@ from kgen.compiler.rewrites import (
     cleanup,
     convolution,
     cudnn,
+    einsum,
     few,
     linear,
     norms,
@@ -36,6 +37,7 @@ REWRITES: dict[str, Rewrite] = {
     of.name: of
     for of in (
         Rewrite(unrolled.unrolled_to_scan, Stage.ONCE, shown=False),
+        Rewrite(einsum.parts_of_einsums, Stage.ONCE, shown=False),
         Rewrite(cleanup.drop_identity, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.bags_to_sums, Stage.ALWAYS, shown=False),
         Rewrite(prepared.keep_tables, Stage.ALWAYS, shown=False),

@@ -3,7 +3,8 @@
     bi,ij,bj->b     (x @ a) * y, summed over j: one matrix product, and one reduction
     bhls,bhl->bhs   a product of elements, and a reduction: no matrix has one row
 
-Each function takes ATen's operators to ATen's operators, as every decomposition does.
+Tensors are torch's, as in every decomposition, or nodes of a graph that a rewrite makes. Both have the methods of
+:class:`Array`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,30 @@ import itertools
 import math
 import string
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
-
-if TYPE_CHECKING:
-    import torch
+from typing import Any, Mapping, Protocol, Sequence
 
 MOST_ORDERED = 5  # operands of which every order is tried; of more, the cheapest pair comes first
+
+
+class Array(Protocol):
+    """The methods of tensors that products of pairs are made of."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+    def sum(self, dims: list[int], /) -> Any: ...
+    def permute(self, dims: list[int], /) -> Any: ...
+    def unsqueeze(self, dim: int, /) -> Any: ...
+    def reshape(self, *sizes: int) -> Any: ...
+    def transpose(self, dim: int, other: int, /) -> Any: ...
+    def __mul__(self, other: Any, /) -> Any: ...
+    def __matmul__(self, other: Any, /) -> Any: ...
+
+
+class Products(Protocol):
+    """Products of matrices: ``linear(x, w)`` has rows of ``w`` side by side, ``bmm`` batches of matrices."""
+
+    def linear(self, x: Any, w: Any, /) -> Any: ...
+    def bmm(self, x: Any, y: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -25,7 +44,7 @@ class _Operand:
     """A tensor with a letter for each dimension."""
 
     labels: str
-    tensor: torch.Tensor
+    tensor: Any
 
     def summed(self, wanted: set[str]) -> _Operand:
         """The sum over the dimensions whose letters nothing else has."""
@@ -33,7 +52,7 @@ class _Operand:
         kept = "".join(label for label in self.labels if label in wanted)
         return _Operand(kept, self.tensor.sum(dims)) if dims else self
 
-    def ordered(self, labels: str) -> torch.Tensor:
+    def ordered(self, labels: str) -> Any:
         """The tensor with its dimensions in this order, of which it may lack some: they have one element."""
         own = [label for label in labels if label in self.labels]
         order = [self.labels.index(label) for label in own]
@@ -43,25 +62,41 @@ class _Operand:
         return found
 
 
-def einsum(equation: str, tensors: Sequence[torch.Tensor]) -> Any:
-    """``torch.einsum`` as products of pairs; ``NotImplemented`` for diagonals, broadcast letters and single operands."""
-    equation = _without_dots(equation.replace(" ", ""), [tensor.dim() for tensor in tensors])
-    inputs, _, result = equation.partition("->")
-    labels = inputs.split(",")
+@dataclass(frozen=True)
+class Equation:
+    """The letters of each operand and of the result, without dots, and the extent of each letter."""
+
+    labels: tuple[str, ...]
+    result: str
+    sizes: Mapping[str, int]
+
+    @property
+    def text(self) -> str:
+        return f"{','.join(self.labels)}->{self.result}"
+
+
+def equation_of(text: str, shapes: Sequence[Sequence[int]]) -> Equation | None:
+    """The equation of operands of these shapes; ``None`` of diagonals, broadcast letters and single operands."""
+    inputs, _, result = _without_dots(text.replace(" ", ""), [len(shape) for shape in shapes]).partition("->")
+    labels = tuple(inputs.split(","))
     repeated = any(len(set(of)) < len(of) for of in (*labels, result))
     sizes: dict[str, int] = {}
-    for of, tensor in zip(labels, tensors):
-        for label, size in zip(of, tensor.shape):
+    for of, shape in zip(labels, shapes):
+        for label, size in zip(of, shape):
             repeated |= sizes.setdefault(label, size) != size  # a size of one is broadcast
-    if len(tensors) < 2 or repeated or not all(tensor.is_floating_point() for tensor in tensors):
-        return NotImplemented
-    operands = [_Operand(of, tensor) for of, tensor in zip(labels, tensors)]
-    for first, second in _order([of.labels for of in operands], result, sizes):
-        others = [of for n, of in enumerate(operands) if n not in (first, second)]
-        wanted = set(result).union(*(of.labels for of in others))
-        operands = [*others, _product(operands[first], operands[second], wanted, sizes)]
+    return None if len(shapes) < 2 or repeated else Equation(labels, result, sizes)
+
+
+def einsum(of: Equation, tensors: Sequence[Array], products: Products) -> Any:
+    """The equation's result as products of pairs."""
+    operands = [_Operand(labels, tensor) for labels, tensor in zip(of.labels, tensors)]
+    for first, second in _order(of.labels, of.result, of.sizes):
+        others = [o for n, o in enumerate(operands) if n not in (first, second)]
+        wanted = set(of.result).union(*(o.labels for o in others))
+        a, b = _in_order(operands[first], operands[second], of.result)
+        operands = [*others, _product(a, b, wanted, of.sizes, products)]
     (found,) = operands
-    return found.ordered(result)
+    return found.ordered(of.result)
 
 
 def _without_dots(equation: str, ranks: Sequence[int]) -> str:
@@ -103,10 +138,18 @@ def _order(labels: Sequence[str], result: str, sizes: Mapping[str, int]) -> tupl
     return best(labels)[1]
 
 
-def _product(a: _Operand, b: _Operand, wanted: set[str], sizes: Mapping[str, int]) -> _Operand:
-    """The product of two operands, summed over the letters that are not wanted behind it."""
-    import torch
+def _in_order(a: _Operand, b: _Operand, result: str) -> tuple[_Operand, _Operand]:
+    """Both operands, the one with the innermost letter of the result last: its columns lie side by side there.
 
+    Only a batch of matrices is turned so. Rows of a single product stay those of the left operand, since weights stand on the right.
+    """
+    own = [max((result.find(label) for label in x.labels if label not in y.labels), default=-1) for x, y in ((a, b), (b, a))]
+    shared = any(label in b.labels and label in result for label in a.labels)
+    return (b, a) if shared and own[0] > own[1] else (a, b)
+
+
+def _product(a: _Operand, b: _Operand, wanted: set[str], sizes: Mapping[str, int], products: Products) -> _Operand:
+    """The product of two operands, summed over the letters that are not wanted behind it."""
     a, b = a.summed(wanted | set(b.labels)), b.summed(wanted | set(a.labels))
     shared = [label for label in a.labels if label in b.labels]
     batch, along = ("".join(label for label in shared if (label in wanted) == kept) for kept in (True, False))
@@ -115,14 +158,14 @@ def _product(a: _Operand, b: _Operand, wanted: set[str], sizes: Mapping[str, int
     if not along or m == 1 or n == 1:
         kept = batch + rows + cols
         found = a.ordered(kept + along) * b.ordered(kept + along)
-        return _Operand(kept, found.sum([*range(len(kept), found.dim())]) if along else found)
+        return _Operand(kept, found.sum([*range(len(kept), len(found.shape))]) if along else found)
     left = a.ordered(batch + rows + along)
     turned = b.labels == batch + cols + along  # rows of the right operand lie side by side
     right = b.tensor if turned else b.ordered(batch + along + cols)
     if not batch:
-        found = torch.ops.aten.linear.default(left.reshape(m, k), right.reshape(n, k)) if turned else left.reshape(m, k) @ right.reshape(k, n)
+        found = products.linear(left.reshape(m, k), right.reshape(n, k)) if turned else left.reshape(m, k) @ right.reshape(k, n)
     else:
         right = right.reshape(many, n, k).transpose(1, 2) if turned else right.reshape(many, k, n)
-        found = torch.ops.aten.bmm.default(left.reshape(many, m, k), right)
+        found = products.bmm(left.reshape(many, m, k), right)
     kept = batch + rows + cols
     return _Operand(kept, found.reshape([sizes[label] for label in kept]))

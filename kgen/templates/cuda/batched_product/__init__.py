@@ -1,0 +1,1 @@
+"""The schedule ``transpose`` for CUDA."""
