@@ -149,6 +149,10 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         ("return self.linear(x).relu() + y", "self.linear = nn.Linear(512, 136).bfloat16()",
          "torch.randn(77, 512).bfloat16(), torch.randn(77, 136).bfloat16()", "x, y"), "contraction", [
             {"variant": "sm90", "tile": "64x256", "cluster": 1}, {"variant": "sm90", "cluster": 4}]),
+    "bfloat16, tiles of 192 columns": (
+        ("return self.linear(x).relu() + y", "self.linear = nn.Linear(200, 264).bfloat16()",
+         "torch.randn(300, 200).bfloat16(), torch.randn(300, 264).bfloat16()", "x, y"), "contraction", [
+            {"variant": "sm90", "tile": "128x192", "multicast": 2}, {"variant": "sm90", "tile": "128x192", "multicast": 1}]),
     "bfloat16, two blocks of a multiprocessor": (
         ("return self.linear(x).relu()", "self.linear = nn.Linear(72, 1024).bfloat16()", "torch.randn(300, 72).bfloat16()", "x"), "contraction", [
             {"variant": "sm90", "tile": "2x128x128"}]),
@@ -156,6 +160,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         ("return x.mT @ y", "", "torch.randn(200, 152).bfloat16(), torch.randn(200, 264).bfloat16()", "x, y"), "contraction", [
             {"variant": "sm90", "tile": "128x256", "cluster": 1}, {"variant": "sm90", "tile": "128x128", "cluster": 2},
             {"variant": "sm90", "tile": "64x256", "cluster": 1}, {"variant": "mma", "tile": "32x64"}]),
+    "bfloat16, tiles of 192 columns, with columns of both for rows": (
+        ("return x.mT @ y", "", "torch.randn(200, 312).bfloat16(), torch.randn(200, 264).bfloat16()", "x, y"), "contraction", [
+            {"variant": "sm90", "tile": "128x192", "multicast": 2}]),
     "float16, a batch with columns of w for rows": (
         ("return torch.bmm(x, y)", "", "torch.randn(3, 136, 72).half(), torch.randn(3, 72, 200).half()", "x, y"), "contraction", [
             {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "sm90", "tile": "64x256", "cluster": 1}]),
@@ -241,7 +248,8 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
 #: Of the device that cases are made for, where fewer than an H200's let a block have several tiles at small sizes.
 _MULTIPROCESSORS = {
     "tiles of x for two blocks": 66, "long sums of few": 20, "a tile to a warpgroup": 10, "three warpgroups in turns": 10,
-    "three warpgroups in turns, with a batch of matrices": 10, "bfloat16, two blocks of a multiprocessor": 10, "bfloat16, tiles of rows for two blocks": 66,
+    "three warpgroups in turns, with a batch of matrices": 10, "bfloat16, two blocks of a multiprocessor": 10, "bfloat16, tiles of 192 columns": 4,
+    "bfloat16, tiles of 192 columns, with columns of both for rows": 4, "bfloat16, tiles of rows for two blocks": 66,
     "a wave of recurrent layers": 9, "a recurrent layer in both directions": 10,
 }  # fmt: skip
 
