@@ -1,14 +1,21 @@
 """Rewrites of attention, which the library computes in one call.
 
     attention_apart     scaled_dot_product_attention(q, k, v) becomes two products and a softmax between them
+    masks_as_biases     scaled_dot_product_attention(q, k, v, mask) becomes ...(q, k, v, where(mask, 0, -inf))
 
 Schedules of attention take all of it as one kernel. Elsewhere the products run apart, on tensor cores at float32's accuracy, and the
 scores go through memory. That is less than what the products save where heads are wide or rows are short. The search chooses.
+
+The library makes a bias of a mask itself, in three kernels of each call. Layers share a mask, and a kernel makes the bias once.
 """
 
 from __future__ import annotations
 
-from kgen.compiler.graph.graph import OpGraph
+import math
+from dataclasses import replace
+
+from kgen.compiler.graph.graph import Node, OpGraph
+from kgen.compiler.graph.library_call import X, rounded, torch_
 from kgen.compiler.rewrites.cleanup import decompose
 
 ATTENTION = "aten.scaled_dot_product_attention.default"
@@ -23,3 +30,20 @@ def attention_apart(graph: OpGraph) -> OpGraph:
     """Every call of attention as its decomposition."""
     apart = of_attention(graph)
     return decompose(graph, frozenset(n.name for n in graph.nodes if n.parts) - apart) if apart else graph
+
+
+def masks_as_biases(graph: OpGraph) -> OpGraph:
+    """Every mask of a call of attention as the bias that the library would add to its scores, made once for all calls."""
+    biases: dict[tuple[str, str], str] = {}
+    for call in [n for n in graph.nodes if n.op == ATTENTION]:
+        masks = [v for v in call.values if graph.type(v).dtype == "bool" and not graph.is_weight(v)]
+        for mask in masks:
+            key = mask, call.type.dtype
+            if key not in biases:
+                biases[key] = graph.fresh(f"{mask}_bias")
+                of = replace(graph.type(mask), dtype=call.type.dtype)
+                made = Node(biases[key], "where", (mask, 0.0, -math.inf), of, rounded(torch_("where", X, 0.0, -math.inf), of.dtype))
+                graph = graph.with_nodes_for(call.name, (made, call))
+            call = replace(call, inputs=tuple(biases[key] if v == mask else v for v in call.inputs))
+            graph = graph.with_node(call)
+    return graph

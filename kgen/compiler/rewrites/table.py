@@ -79,6 +79,7 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(norms.reduce_groups_first, Stage.OPTION, place=Place.IN_FRONT, shown=False),
         Rewrite(convolution.convolutions_channels_last, Stage.OPTION, needs=Offer.CHANNELS_LAST),
         Rewrite(cudnn.convolutions_in_cudnn, Stage.OPTION, needs=Offer.CUDNN),
+        Rewrite(attention.masks_as_biases, Stage.LAST, shown=False),
         Rewrite(views.order_outputs, Stage.LAST, shown=False),
     )
 }
