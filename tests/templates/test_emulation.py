@@ -123,6 +123,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "bfloat16, attention in blocks of several tiles": (
         ("return F.scaled_dot_product_attention(x, x, x, m)", "", "torch.randn(1, 27, 70, 8).bfloat16(), torch.randn(27, 70, 70).bfloat16()", "x, m"),
         "tiled_attention", [{"warpgroups": 1, "keys": 48, "blocks": "resident", "loads": "ahead"}]),
+    "bfloat16, attention whose heads a linear layer reads side by side": (
+        ("return self.linear(F.scaled_dot_product_attention(x, x, x).transpose(1, 2).flatten(2))", "self.linear = nn.Linear(16, 24).bfloat16()", "torch.randn(3, 2, 70, 8).bfloat16()", "x"),
+        r"tiled_attention\[[^]]*copy\] \+ contraction", [{"keys": 64}]),
     "causal attention of wide heads": (
         ("return F.scaled_dot_product_attention(q, x, x, is_causal=True)", "", "torch.randn(2, 2, 100, 152), torch.randn(2, 2, 90, 152)", "q, x"),
         "wide_attention", [{"cluster": 2}, {"cluster": 1, "stages": 2}]),
@@ -290,6 +293,7 @@ _LONG_CASES = {
     "long sums of few, with columns of w for rows", "tiles of w for two blocks", "bfloat16, tiles of columns for two blocks",
     "three warpgroups in turns, with a batch of matrices", "softmax of groups of columns", "layer norm of a batch of matrices",
     "group norm beside what it is of", "tiles of x for two blocks", "causal attention in blocks of several tiles",
+    "bfloat16, attention whose heads a linear layer reads side by side",
 }  # fmt: skip
 #: The product of rows on the left in the variant that "a batch of transposed matrices" has, too.
 _LONG_POINTS = {("long rows on the left", 2)}
