@@ -17,6 +17,7 @@ from kgen.codegen.template import Template
 from kgen.compiler.fusion import kernels, programs
 from kgen.compiler.fusion.fusion import MOST_PLANS, plans
 from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library, kernel_name
+from kgen.compiler.fusion.values import in_runs
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.loops.program import Program
 from kgen.compiler.operators.op import Kind
@@ -118,6 +119,19 @@ def test_every_node_is_in_some_step(chain: tuple[FusionPlan, ...]) -> None:
     for plan in chain:
         steps = {n for s in plan.steps for n in ([s.node] if isinstance(s, Library) else s.nodes)}
         assert steps == {n.name for n in plan.graph.nodes}
+
+
+def test_maps_of_one_value_stand_side_by_side() -> None:
+    forward = (
+        "q, k = F.linear(x, self.w), F.linear(x, self.v)\n"
+        "q, k = (y * self.c + torch.cat((-y[:, 4:], y[:, :4]), -1) * self.s for y in (q, k))\n"
+        "return q @ k.mT"
+    )
+    init = "self.w, self.v, self.c, self.s = (nn.Parameter(torch.randn(*n)) for n in ((8, 12), (8, 12), (8,), (8,)))"
+    of = graph(made(source(forward, IN, init)))
+    free = frozenset(n.name for n in of.nodes if n.op in ("slice", "permute"))
+    found = [n.op for n in in_runs(of, free, frozenset(n.name for n in of.nodes))]
+    assert found == [*["linear", "mul", "neg", "cat", "mul", "add"] * 2, "matmul"]
 
 
 def test_effects_happen_once_and_in_their_order(chain: tuple[FusionPlan, ...]) -> None:

@@ -130,6 +130,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "bfloat16, attention in blocks of several tiles": (
         ("return F.scaled_dot_product_attention(x, x, x, m)", "", "torch.randn(1, 27, 70, 8).bfloat16(), torch.randn(27, 70, 70).bfloat16()", "x, m"),
         "tiled_attention", [{"warpgroups": 1, "keys": 48, "blocks": "resident", "loads": "ahead"}]),
+    "bfloat16, attention whose heads a linear layer reads side by side": (
+        ("return self.linear(F.scaled_dot_product_attention(x, x, x).transpose(1, 2).flatten(2))", "self.linear = nn.Linear(16, 24).bfloat16()", "torch.randn(3, 2, 70, 8).bfloat16()", "x"),
+        r"tiled_attention\[[^]]*copy\] \+ contraction", [{"keys": 64}]),
     "causal attention of wide heads": (
         ("return F.scaled_dot_product_attention(q, x, x, is_causal=True)", "", "torch.randn(2, 2, 100, 152), torch.randn(2, 2, 90, 152)", "q, x"),
         "wide_attention", [{"cluster": 2}, {"cluster": 1, "stages": 2}]),
@@ -156,6 +159,10 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         ("return self.linear(x).relu() + y", "self.linear = nn.Linear(512, 136).bfloat16()",
          "torch.randn(77, 512).bfloat16(), torch.randn(77, 136).bfloat16()", "x, y"), "contraction", [
             {"variant": "sm90", "tile": "64x256", "cluster": 1}, {"variant": "sm90", "cluster": 4}]),
+    "bfloat16, tiles of 192 columns": (
+        ("return self.linear(x).relu() + y", "self.linear = nn.Linear(200, 264).bfloat16()",
+         "torch.randn(300, 200).bfloat16(), torch.randn(300, 264).bfloat16()", "x, y"), "contraction", [
+            {"variant": "sm90", "tile": "128x192", "multicast": 2}, {"variant": "sm90", "tile": "128x192", "multicast": 1}]),
     "bfloat16, two blocks of a multiprocessor": (
         ("return self.linear(x).relu()", "self.linear = nn.Linear(72, 1024).bfloat16()", "torch.randn(300, 72).bfloat16()", "x"), "contraction", [
             {"variant": "sm90", "tile": "2x128x128"}]),
@@ -163,6 +170,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         ("return x.mT @ y", "", "torch.randn(200, 152).bfloat16(), torch.randn(200, 264).bfloat16()", "x, y"), "contraction", [
             {"variant": "sm90", "tile": "128x256", "cluster": 1}, {"variant": "sm90", "tile": "128x128", "cluster": 2},
             {"variant": "sm90", "tile": "64x256", "cluster": 1}, {"variant": "mma", "tile": "32x64"}]),
+    "bfloat16, tiles of 192 columns, with columns of both for rows": (
+        ("return x.mT @ y", "", "torch.randn(200, 312).bfloat16(), torch.randn(200, 264).bfloat16()", "x, y"), "contraction", [
+            {"variant": "sm90", "tile": "128x192", "multicast": 2}]),
     "float16, a batch with columns of w for rows": (
         ("return torch.bmm(x, y)", "", "torch.randn(3, 136, 72).half(), torch.randn(3, 72, 200).half()", "x, y"), "contraction", [
             {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "sm90", "tile": "64x256", "cluster": 1}]),
@@ -248,7 +258,8 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
 #: Of the device that cases are made for, where fewer than an H200's let a block have several tiles at small sizes.
 _MULTIPROCESSORS = {
     "tiles of x for two blocks": 66, "long sums of few": 20, "a tile to a warpgroup": 10, "three warpgroups in turns": 10,
-    "three warpgroups in turns, with a batch of matrices": 10, "bfloat16, two blocks of a multiprocessor": 10, "bfloat16, tiles of rows for two blocks": 66,
+    "three warpgroups in turns, with a batch of matrices": 10, "bfloat16, two blocks of a multiprocessor": 10, "bfloat16, tiles of 192 columns": 4,
+    "bfloat16, tiles of 192 columns, with columns of both for rows": 4, "bfloat16, tiles of rows for two blocks": 66,
     "a wave of recurrent layers": 9, "a recurrent layer in both directions": 10,
 }  # fmt: skip
 
@@ -289,6 +300,7 @@ _LONG_CASES = {
     "long sums of few, with columns of w for rows", "tiles of w for two blocks", "bfloat16, tiles of columns for two blocks",
     "three warpgroups in turns, with a batch of matrices", "softmax of groups of columns", "layer norm of a batch of matrices",
     "group norm beside what it is of", "tiles of x for two blocks", "causal attention in blocks of several tiles",
+    "bfloat16, attention whose heads a linear layer reads side by side",
 }  # fmt: skip
 #: The product of rows on the left in the variant that "a batch of transposed matrices" has, too.
 _LONG_POINTS = {("long rows on the left", 2)}

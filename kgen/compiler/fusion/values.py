@@ -71,25 +71,30 @@ def readers(graph: OpGraph, views: frozenset[str], name: str) -> Iterator[Node]:
 
 
 def with_views(graph: OpGraph, free: frozenset[str], names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The nodes with all the views that they read through, then with those of their own results alone; free maps in both."""
-    inside = set(names)
+    """The nodes with all the views that they read through; with those of weights and of their own results; of these alone.
+
+    Free maps are in all of them. A product may read a weight's columns for its rows where its other operand is a copy.
+    """
+    inside, views = set(names), made_on_the_way(graph)
     every: list[str] = []
+    of_weights: list[str] = []
     inner: list[str] = []
     for name in names:
         for value in graph.node(name).values:
-            chain = on_the_way(graph, free, value)
+            chain, of = on_the_way(graph, free, value), roots(graph, free, value)
+            own = of <= inside or not views.issuperset(chain)
             every += chain
-            inner += chain if roots(graph, free, value) <= inside or not made_on_the_way(graph).issuperset(chain) else []
-        every.append(name)
-        inner.append(name)
-    yield tuple(dict.fromkeys(every))
-    if len(set(inner)) < len(set(every)):
-        yield tuple(dict.fromkeys(inner))
+            of_weights += chain if own or all(map(graph.is_weight, of)) else []
+            inner += chain if own else []
+        for choice in (every, of_weights, inner):
+            choice.append(name)
+    yield from dict.fromkeys(tuple(dict.fromkeys(choice)) for choice in (every, of_weights, inner))
 
 
 def in_runs(graph: OpGraph, free: frozenset[str], fusable: frozenset[str], groups: Sequence[frozenset[str]] = ()) -> list[Node]:
     """The nodes but free ones, with library calls as early as their operands allow: chains behind them stay in one piece.
 
+    Maps of one value stand side by side: both halves of ``x * cos + turned(x) * sin``, with no product between them.
     The nodes of a group stay in one piece, too: they come as soon as the values are there that the whole group reads.
 
     Nodes with effects keep their places among each other, and before and after the nodes that read what they change.
@@ -119,7 +124,8 @@ def in_runs(graph: OpGraph, free: frozenset[str], fusable: frozenset[str], group
         effects = [n for n in ready if n.effect and n.name in fusable]
         alike = [n for n in ready if out and _reduce_alike(n, out[-1])]
         together = [n for n in alike if of_one_recurrence(n, out[-1])]
-        node = (together or libraries or effects or alike or follows or ready)[0]
+        beside = [n for n in ready if out and is_pointwise(n) and is_pointwise(out[-1]) and read[n.name] & read[out[-1].name]]
+        node = (together or libraries or effects or alike or follows or beside or ready)[0]
         at_hand.remove(places[node.name])
         for name in waiting.get(node.name, ()):
             missing[name].discard(node.name)

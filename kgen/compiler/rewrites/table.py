@@ -48,7 +48,6 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(views.permute_behind, Stage.ALWAYS, shown=False),
         Rewrite(views.rows_in_order, Stage.ALWAYS, shown=False),
         Rewrite(views.views_in_one, Stage.ALWAYS, shown=False),
-        Rewrite(views.store_as_read, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.stack_to_maps, Stage.ALWAYS, shown=False),
         Rewrite(scans.shift_in_front_of_scan, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.softplus_to_mish, Stage.ALWAYS, shown=False),
@@ -81,6 +80,9 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(norms.reduce_groups_first, Stage.OPTION, place=Place.IN_FRONT, shown=False),
         Rewrite(convolution.convolutions_channels_last, Stage.OPTION, needs=Offer.CHANNELS_LAST),
         Rewrite(cudnn.convolutions_in_cudnn, Stage.OPTION, needs=Offer.CUDNN),
+        Rewrite(attention.masks_as_biases, Stage.LAST, shown=False),
+        Rewrite(attention.queries_as_rows, Stage.LAST, shown=False),
+        Rewrite(views.store_as_read, Stage.LAST, shown=False),
         Rewrite(views.order_outputs, Stage.LAST, shown=False),
     )
 }

@@ -4,6 +4,7 @@
     linear(x.transpose(0, 1))              linear(x).transpose(0, 1): the rows of x in their own order
     linear(x.permute(2, 0, 1, 3).reshape(s * b, -1))   the same of x.permute(0, 2, 1, 3), whose rows lie in order
     y.view(s, b * h, d).transpose(0, 1)    torch.as_strided(y, ...): a view in between would be a copy
+    linear((p @ v).transpose(1, 2).flatten(2))   the same of a copy, which the kernel of p @ v makes as it stores: heads side by side
 
 Modules of PyTorch, as :class:`torch.nn.MultiheadAttention`, put sequences first whatever they are given.
 """
@@ -217,7 +218,7 @@ def _is_read_by_products(graph: OpGraph, node: Node) -> bool:
 
 
 def _is_copied_from_kernel(graph: OpGraph, node: Node) -> bool:
-    """Whether the value is a copy in another order of what a map or a gather makes, and nothing else reads that."""
+    """Whether the value is a copy in another order of what a map, a gather or a product of inputs makes, and nothing else reads that."""
     layout = _layout(graph, node.name)
     if layout is None or not layout.copied or any(node.type.multiples[1:]):
         return False
@@ -227,7 +228,7 @@ def _is_copied_from_kernel(graph: OpGraph, node: Node) -> bool:
         if of is None or not graph.feeds_only(of.name, made):
             return False
         made = of
-    return made is not None and _kind(made) in (Kind.POINTWISE, Kind.INDEXED) and not made.effect
+    return made is not None and (_kind(made) in (Kind.POINTWISE, Kind.INDEXED) or made.op == "matmul") and not made.effect
 
 
 def order_outputs(graph: OpGraph) -> OpGraph:

@@ -45,7 +45,7 @@ def microseconds(of: Contraction) -> float:
     alone = isinstance(tile, WarpgroupTile) and tile.blocks == 1 and not tile.alternates
     if alone and (of.terms == 2 or shape.span) and shape.k <= SHORT_K:
         multiplying += 4 * shape.matrices * shape.rows * shape.cols / bandwidth  # the warpgroups store at the same time
-    if isinstance(tile, WarpgroupTile) and tile.halves == 2 and shape.span:
+    if isinstance(tile, WarpgroupTile) and tile.parts == 2 and shape.span:
         multiplying += waves * _WIDE_SPANS_US
     if isinstance(tile, SliceTile):
         moved = 4 * of.ld * (shape.rows + shape.cols)

@@ -166,6 +166,11 @@ class Contraction(Schedule):
         return 8 if tile.blocks > 1 or (self.program.moments_of is not None and tile.warpgroups > 2) else 16
 
     @property
+    def reads_ahead(self) -> bool:
+        """Whether registers suffice to read what belongs to the elements of a strip before the first of them is stored."""
+        return self.shape.narrow and self.most_groups == 16
+
+    @property
     def tiles(self) -> int:
         return self.shape.tiles(self.of_tile)
 

@@ -48,6 +48,7 @@ _SPLITS = (
 _SHORT_ROW = 256  # elements of a row that a warp splits, at most; a block takes several such rows
 _LONGEST_STRIP = 8192  # elements of a column that the registers of a cluster's eight blocks have room for
 _LONG_SUMS = 2048  # elements of k; behind longer sums, results are too few to pay for the exchanges of wide stores
+_MOST_AHEAD = 4  # bytes that are read ahead for each element of a result, and operands
 _STRIP_COLS = 32  # columns; a warp finishes so many of sums in memory at once, or a span
 
 #: The reductions of spans, by their kinds; moments and softmax take two passes.
@@ -149,7 +150,7 @@ def render(schedule: Contraction) -> Rendering:
         "sum": of.name,
         "epilogue": ", ".join(_words(task)),
         "split_parameters": before and signature(before.arguments)["launcher_parameters"],
-        **_epilogue(program, args, _widest(schedule), schedule.most_groups, common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n)),
+        **_epilogue(program, args, _widest(schedule), schedule.most_groups, common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n), schedule.reads_ahead),
         **moments,
     }
     return rendering(schedule, [*args, *finishing], context, specific=schedule.variant in ("sm90", "slices"), before=before)
@@ -281,20 +282,22 @@ def _widest(schedule: Contraction) -> int:
     return 2 if narrow else _STRIP_COLS
 
 
-def _epilogue(program: Program, args: list[Argument], widest: int, most: int, streams: bool) -> dict[str, object]:
+def _epilogue(program: Program, args: list[Argument], widest: int, most: int, streams: bool, reads_ahead: bool) -> dict[str, object]:
     """The context of the epilogue: it finishes ``vec`` neighbouring columns at a time, ``width`` of a lane's places.
 
     These are ``widest`` at most. A thread has registers for no more than ``most`` groups of eight columns at once. It ``streams``
     results past the cache where they are most of what is moved; elsewhere the registers are worth more. Each reduction of spans
-    begins another pass.
+    begins another pass. ``reads_ahead`` says whether registers suffice to read what belongs to the elements before anything is
+    stored: a store may change what is read behind it, so that each such read waits for memory.
     """
     plan, read_from = _in_place(program), sources(args)
     vec = min(widest, _vector(program, [s for s in program.stores if s.level == ELEMENT]))
+    ahead = _ahead(program, plan, vec) if reads_ahead else []
     passes, columns = [], []
     for of in plan.passes:
-        first = [x for x in _columns(of) if x not in columns]  # a pass that computes values again has some of them
+        first = [x for x in _columns(of) if x not in columns and x not in ahead]  # a pass that computes values again has some of them
         columns += first
-        passes.append(_pass(program, plan, of, first, vec, args, "stream_vector" if streams else "store_vector"))
+        passes.append(_pass(program, plan, of, first, vec, args, "stream_vector" if streams else "store_vector", ahead))
     most_columns = max(len(of["columns"]) for of in passes)
     at_once = next((groups for groups, operands in _AT_ONCE if most_columns <= operands), 2 if program.moments_of is None else 4)
     return {
@@ -304,8 +307,26 @@ def _epilogue(program: Program, args: list[Argument], widest: int, most: int, st
         "column_addresses": [f"{read_from[x.tensor]} + {x.access.index('row', 'col')}" for x in columns],
         "row_statements": row_statements(plan, "cuda"),
         "passes": passes,
+        "ahead": [
+            {"name": x.name, "memory": DTYPES[x.dtype].memory, "nbytes": _bytes_of_each(x), "load": common.load_vector(x, vec, read_from, False)}
+            for x in ahead
+        ],
         **passes[0],
     }
+
+
+def _ahead(program: Program, plan: Passes, vec: int) -> list[Load]:
+    """The loads of elements and of columns in the one pass of an epilogue, where they are few vectors."""
+    if len(plan.passes) > 1 or program.span or vec == 1:
+        return []
+    (only,) = plan.passes
+    found = [x for x in only.loads if x.tensor and x.level == ELEMENT and x.access.mode(vec) == "vector"]
+    return found if sum(map(_bytes_of_each, found)) <= _MOST_AHEAD and len(found) <= _MOST_AHEAD else []
+
+
+def _bytes_of_each(load: Load) -> int:
+    """The bytes of a load for each element of a result; few for a column, whose elements the rows of a lane share."""
+    return DTYPES[load.dtype].nbytes if load.access.takes_row else 0
 
 
 def _in_place(program: Program) -> Passes:
@@ -329,11 +350,17 @@ def _columns(of: Pass) -> list[Load]:
 
 
 def _pass(
-    program: Program, plan: Passes, of: Pass, first: Sequence[Load], vec: int, args: list[Argument], store: str
+    program: Program, plan: Passes, of: Pass, first: Sequence[Load], vec: int, args: list[Argument], store: str, ahead: Sequence[Load]
 ) -> dict[str, object]:
-    """The statements of one pass over the columns of a lane; it reads ``first`` of whole columns before all else."""
-    read_from, columns = sources(args), _columns(of)
-    outer, inner = common.load_statements([x for x in of.loads if x not in columns], vec, read_from)
+    """The statements of one pass over the columns of a lane; it reads ``first`` of whole columns before all else.
+
+    Loads ``ahead`` of it have been read.
+    """
+    read_from, columns = sources(args), [x for x in _columns(of) if x not in ahead]
+    outer, inner = common.load_statements([x for x in of.loads if x not in columns and x not in ahead], vec, read_from)
+    places = {x.name: "[of_lane][from + chunk]" if x.access.takes_row else "[from + chunk]" for x in ahead}
+    outer = [*(f"const auto& {name}_vector = ahead.{name}{place};" for name, place in places.items()), *outer]
+    inner = [*common.load_statements(ahead, vec, read_from)[1], *inner]
     held = [f"const float {x.name} = {x.name}_columns[chunk][j];" for x in columns]
     store_outer, store_inner, close = common.store_statements(of.stores, vec, args, store)
     values = [*of.held, *({program.contraction.name} & _read(of))]

@@ -9,7 +9,7 @@ STEP = 64  # elements of k; the leading dimension of terms is a multiple of it; 
 
 @dataclass(frozen=True)
 class WarpgroupTile:
-    """A block's tile of the variant ``sm90``: ``m_tiles`` x 64 rows, and 128 columns ``halves`` times a warpgroup.
+    """A block's tile of the variant ``sm90``: ``m_tiles`` x 64 rows, and ``part_cols`` columns ``parts`` times a warpgroup.
 
     ``blocks`` run on a multiprocessor at a time. With ``apart``, each of its two warpgroups takes a tile of its own. Three
     warpgroups multiply all of k in turns. ``step_us`` are the microseconds that 64 of k take a tile, or two apart, on a full chip,
@@ -17,10 +17,11 @@ class WarpgroupTile:
     """
 
     m_tiles: int
-    halves: int
+    parts: int
     step_us: float
     blocks: int = 1
     apart: bool = False
+    part_cols: int = 128
 
     @property
     def rows(self) -> int:
@@ -28,7 +29,7 @@ class WarpgroupTile:
 
     @property
     def cols(self) -> int:
-        return 128 * self.halves * (2 if self.m_tiles == 1 else 1)
+        return self.part_cols * self.parts * (2 if self.m_tiles == 1 else 1)
 
     @property
     def warpgroups(self) -> int:
@@ -43,7 +44,7 @@ class WarpgroupTile:
     @property
     def strip(self) -> int:
         """Columns that a warp finishes at once."""
-        return 128
+        return self.part_cols
 
     def shared_bytes(self, stages: int, leading_dimension: int) -> int:
         """Each stage has 128 rows of 64 of k of both terms, with four barriers. Slots of one term share the same memory."""
@@ -187,6 +188,7 @@ Tile = WarpgroupTile | WarpTile | SliceTile | WholeTile | PlainTile
 TILES: dict[str, dict[str, Tile]] = {
     "sm90": {
         "128x256": WarpgroupTile(2, 2, step_us=2.1),
+        "128x192": WarpgroupTile(2, 3, step_us=1.6, part_cols=64),
         "128x128": WarpgroupTile(2, 1, step_us=1.15),
         "64x256": WarpgroupTile(1, 1, step_us=1.25),
         "2x128x128": WarpgroupTile(2, 1, step_us=2.3, blocks=2),
