@@ -221,6 +221,7 @@ class Evaluation:
     seconds: tuple[tuple[str, float], ...] = ()  #: wall seconds by phase
     log: str = ""  #: path of the log file
     own_share: float | None = None  #: of the device's time, in kernels of its own, where it was profiled; not stored
+    replaced: float | None = None  #: of the problem's operators, the share that it does not call, where they were counted; not stored
 
     @property
     def error_ratio(self) -> float | None:

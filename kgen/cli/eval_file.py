@@ -61,7 +61,8 @@ def evaluate(
 
     \b
     With --json the object has
-      status, reason, phase, accuracy, error_ratio, errors (by input distribution and output), labels, log,
+      status, reason, phase, accuracy, error_ratio, errors (by input distribution and output), labels,
+      coverage (share of the time in own kernels), operators_replaced (share of the problem's operators), log,
       median_ms, speedup, speedup_low, speedup_high, verdict (faster, slower, same, cannot tell), baseline,
       baselines (name to ms), prepare_ms, conditions, seconds (by phase), file, candidate, evaluation, sweep,
       problem, mode, overrides, problem_id, health, device, environment

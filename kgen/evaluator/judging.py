@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping
 from kgen.candidate import Candidate
 from kgen.errors import DiskError, EvaluatorError
 from kgen.evaluator.candidates.build import copy_library, read_extension
+from kgen.evaluator.candidates.checks import Operators, Profile
 from kgen.evaluator.correctness.validate import (
     OWN_NUMBERS,
     Failure,
@@ -53,7 +54,7 @@ class Judging:
         self._labels: list[str] = []
         self._seconds: list[tuple[str, float]] = [(Phase.BUILD, build.seconds)] if build.seconds else []
         self._timing: Timing | None = None
-        self._own_share: float | None = None
+        self._profile = Profile()
         self._log = evaluator.home / "logs" / "candidates" / f"{candidate.id[:16]}-{uuid.uuid4().hex[:8]}.log"
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._log.write_text("")
@@ -117,7 +118,7 @@ class Judging:
         labels = [*self._labels, *self._checks.labels(self._candidate)]
         return Evaluation(self._candidate.id, status, reason, self._evaluator.accuracy, phase, tuple(self._errors),
                           self._build, timing, tuple(dict.fromkeys(labels)), tuple(self._seconds), str(self._log),
-                          own_share=self._own_share)
+                          own_share=self._profile.own_share, replaced=self._profile.replaced)
 
     def _end(self, slots: threading.BoundedSemaphore) -> None:
         try:
@@ -195,9 +196,9 @@ class Judging:
         finally:
             if runner.blocks:
                 self._timing = runner.timing(Depth.SCREEN, uuid.uuid4().hex, conditions_now())
-        profile = self._checks.profiled(runner, self._candidate)
-        self._labels += profile.labels
-        self._own_share = profile.own_share
+        operators = Operators(evaluator.opened.operators, evaluator.opened.elementwise)
+        self._profile = self._checks.profiled(runner, self._candidate, operators)
+        self._labels += self._profile.labels
 
     def _check_output(self, reply: Mapping[str, Any], mode: str, key: int) -> None:
         """Judge the output of a timed call. Raises :class:`Failure`."""

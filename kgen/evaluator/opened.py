@@ -9,7 +9,8 @@ class Opened:
     """The answers to ``about`` and ``open``. ``cases`` are the test cases: distributions with modes.
 
     ``peak_bytes`` is the device memory of one forward in PyTorch, ``bytes`` are those of inputs and outputs, and ``copy_rate`` is
-    in gigabytes (1e9) a second. ``load`` and ``prepare`` are given to workers as they are.
+    in gigabytes (1e9) a second. ``operators`` counts those that a forward in each mode calls; ``elementwise`` names those of single
+    elements. ``load`` and ``prepare`` are given to workers as they are.
     """
 
     torch: str = ""
@@ -30,5 +31,7 @@ class Opened:
     flags: Sequence[bool] = ()
     products: Sequence[Mapping[str, Any]] = ()
     layouts: Mapping[str, Any] = field(default_factory=dict)
+    operators: Mapping[str, int] = field(default_factory=dict)
+    elementwise: Sequence[str] = ()
     load: Mapping[str, Any] = field(default_factory=dict)
     prepare: Mapping[str, Any] = field(default_factory=dict)

@@ -23,7 +23,6 @@ def judged(asked: Asked, found: events.Judged) -> dict[str, Any]:
         "right": found.ok if is_verdict else None,
         "worst": _worst(evaluation),
         "gradable": found.opened.health.ok,
-        "coverage": evaluation.own_share,
         "language": asked.language,
     }
 

@@ -143,6 +143,7 @@ def _result(task_id: str, request: StoredRequest) -> dict[str, Any]:
     answer: Mapping[str, Any] = request.answer or {}
     right, failed = answer.get("right"), _failed(request)
     own, coverage = answer.get("median_ms"), answer.get("coverage")
+    is_decoy = 0.0 in (coverage, answer.get("operators_replaced"))
     baselines = answer.get("baselines") or {}
     reference = baselines.get(request.asked["baselines"][-1])
     times = (request.created_at, request.ended_at)
@@ -153,7 +154,7 @@ def _result(task_id: str, request: StoredRequest) -> dict[str, Any]:
         "status": "failed" if failed else "completed",
         "compiled": answer.get("compiled"),
         "correctness": right,
-        "decoy_kernel": bool(right and request.asked["language"] != "pytorch" and coverage == 0.0),
+        "decoy_kernel": bool(right and request.asked["language"] != "pytorch" and is_decoy),
         "reference_runtime": reference,
         "kernel_runtime": own,
         "speedup": reference / own if reference and own else None,

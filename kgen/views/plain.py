@@ -280,6 +280,8 @@ def judged(item: events.Judged) -> dict[str, Any]:
         "prepare_ms": timing and timing.prepare_ms,
         "conditions": timing and dict(timing.conditions),
         "labels": evaluation.labels,
+        "coverage": evaluation.own_share,
+        "operators_replaced": evaluation.replaced,
         "log": evaluation.log,
         "seconds": dict(evaluation.seconds),
         "file": opened.file,

@@ -35,6 +35,7 @@ from kgen.compiler.capture.capture import capture  # noqa: E402
 from kgen.devices.hardware import for_arch  # noqa: E402
 from kgen.errors import KgenError  # noqa: E402
 from kgen.evaluator.correctness import cudnn, reference  # noqa: E402
+from kgen.evaluator.correctness.operators import Eager  # noqa: E402
 from kgen.evaluator.correctness.oracle import Case, Oracle  # noqa: E402
 from kgen.evaluator.correctness.validate import explain  # noqa: E402
 from kgen.evaluator.runtime.arena import leaves  # noqa: E402
@@ -112,7 +113,7 @@ def _tf32_convolutions(enabled: bool) -> Iterator[None]:
         yield
         return
 
-    class Tf32(cudnn.Eager):
+    class Tf32(Eager):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func in cudnn.OPERATORS and args[0].dtype == torch.float32:
                 args = [*map(_rounded_to_tf32, args[:2]), *args[2:]]

@@ -34,6 +34,7 @@ FIELDS = {
     "status", "reason", "phase", "accuracy", "error_ratio", "errors", "median_ms", "speedup", "speedup_low",
     "speedup_high", "verdict", "baselines", "baseline", "labels", "log", "candidate", "evaluation", "sweep", "problem",
     "problem_id", "overrides", "mode", "device", "environment", "health", "seconds", "prepare_ms", "conditions", "file",
+    "coverage", "operators_replaced",
 }  # fmt: skip
 TIMED = ("median_ms", "speedup", "speedup_low", "speedup_high", "verdict", "baseline", "prepare_ms", "conditions")
 ERROR_FIELDS = {
@@ -87,7 +88,7 @@ def test_right_file_ends_with_exit_code_0(right: Judged) -> None:
 def test_json_of_a_right_file_has_every_field(right: Judged) -> None:
     found = right.json
     assert found.keys() == FIELDS
-    assert [name for name in FIELDS - {"phase"} if found[name] is None] == []
+    assert [name for name in FIELDS - {"phase", "coverage"} if found[name] is None] == []
     assert found["errors"][0].keys() == ERROR_FIELDS
     assert (found["file"], found["problem"], found["device"]) == ("file.py", PROBLEM, "cpu")
     assert found["overrides"] == {"batch_size": 160, "in_features": 64, "out_features": 96}

@@ -21,11 +21,20 @@ class Level(NamedTuple):
     missing: str = ""
 
 
+class Operators(NamedTuple):
+    """The library's operators that a forward calls, with their numbers, and the names of those of single elements."""
+
+    calls: Mapping[str, int]
+    elementwise: Sequence[str]
+
+
 class Profile(NamedTuple):
-    """A profile of a candidate: labels, and the share of its time in its own kernels, from 0 to 1, where that is known."""
+    """A profile of a candidate: labels, and shares from 0 to 1 where they are known. ``own_share`` is that of its time in its own
+    kernels. ``replaced`` is that of the problem's operators which it does not call."""
 
     labels: Sequence[str] = ()
     own_share: float | None = None
+    replaced: float | None = None
 
 
 class Checks:
@@ -56,7 +65,7 @@ class Checks:
         noise = runner.noise()
         return [noise] if noise else []
 
-    def profiled(self, runner: Runner, candidate: Candidate) -> Profile:
+    def profiled(self, runner: Runner, candidate: Candidate, problem: Operators) -> Profile:
         """The profile of a candidate that was timed; empty where none is asked for."""
         return Profile()
 

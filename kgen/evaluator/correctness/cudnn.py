@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Mapping, Sequence
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from kgen.evaluator.correctness.operators import Counted
 from kgen.protocol import LibraryProduct
 
 aten = torch.ops.aten
@@ -27,15 +27,7 @@ _SEED = 20_260_301  # of the random operands
 Call = tuple[Any, tuple[Any, ...]]
 
 
-class Eager(TorchDispatchMode):
-    """A mode in which nothing is compiled: torch need not import its compiler (seconds) to find out."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-
-class Noted(Eager):
+class Noted(Counted):
     """Notes the calls of :data:`OPERATORS`, in order, and whether there are matmuls or attention."""
 
     def __init__(self) -> None:
@@ -47,7 +39,7 @@ class Noted(Eager):
         if func in OPERATORS:
             self.calls.append((func, _described(args)))
         self.matmuls = self.matmuls or func in MATMULS or "attention" in str(func)
-        return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 class _Operand(tuple):

@@ -103,7 +103,7 @@ class Desk:
             "mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "half": oracle.half, "cases": oracle.names(),
             "bytes": oracle.bytes, "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes,
             "rows": oracle.most_rows, "flags": oracle.flags, "products": [asdict(one) for one in oracle.products.listed({oracle.rows_of(d) for d in oracle.distributions})],
-            "layouts": oracle.layouts,
+            "layouts": oracle.layouts, "operators": dict(oracle.operators), "elementwise": sorted(oracle.elementwise),
             "load": {"views": oracle.views, "ties": oracle.ties, "init": init_node, "state": oracle.state_node,
                      "unsaved": oracle.unsaved,
                      "state_bytes": oracle.state_arena.size},

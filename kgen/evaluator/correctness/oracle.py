@@ -6,6 +6,7 @@ values never do.
 
 import time
 import timeit
+from collections import Counter
 from dataclasses import replace
 from functools import partial, reduce
 from math import inf
@@ -108,6 +109,8 @@ class Oracle:
         self._forward_work = 0.0  # seconds of processor time
         noted = {mode: self._look_at(mode) for mode in self.modes}
         calls = {mode: of.calls for mode, of in noted.items()}  # of cuDNN
+        self.operators = sum((of.operators for of in noted.values()), Counter[str]())  # that a forward in each mode calls
+        self.elementwise = set[str]().union(*(of.elementwise for of in noted.values()))
         if not self.output_bytes:
             raise ProblemError(f"{self.path}: forward returns no element: there is nothing to compare")
         self.runtime.free(CACHED_BYTES)

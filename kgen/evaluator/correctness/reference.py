@@ -14,6 +14,7 @@ from kgen.devices.runtime import runtime
 from kgen.errors import ProblemError
 from kgen.evaluator.correctness import cudnn
 from kgen.evaluator.correctness.distributions import HALF
+from kgen.evaluator.correctness.operators import Eager
 from kgen.evaluator.correctness.tolerance import epsilon_of
 from kgen.evaluator.runtime.arena import map_tensors, same_bits, tensors
 from kgen.evaluator.runtime.members import TABLES, unsaved
@@ -155,7 +156,7 @@ def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
 
 
 @dataclass(eq=False)
-class _Rounding(cudnn.Eager):
+class _Rounding(Eager):
     """Runs random operators in ``dtype`` and all others in float64. With ``noise``, each operator's result is rounded to
     ``dtype``, and the order of equal elements is random. ``tf32`` tells for each call of cuDNN, in order, whether its
     operands are rounded to TF32. ``None`` rounds those of every product."""

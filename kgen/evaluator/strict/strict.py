@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 from kgen.candidate import Candidate
-from kgen.evaluator.candidates.checks import Checks, Level, Profile
+from kgen.evaluator.candidates.checks import Checks, Level, Operators, Profile
 from kgen.evaluator.correctness.validate import Failure, WorkerClient, audit, raise_if_failed
+from kgen.evaluator.strict import replaced
 from kgen.evaluator.strict.processes import strangers
 from kgen.evaluator.strict.timing_anomalies import StrictRunner, Times, anomaly, measured_again, queue_alike
 from kgen.evaluator.timing.measure import FINAL_BLOCKS, Runner, interleave
@@ -71,18 +72,32 @@ class Strict(Checks):
         self._raise_if_suspicious(runner, reason)
         return super().screened(runner, eager, generator)
 
-    def profiled(self, runner: Runner, candidate: Candidate) -> Profile:
-        """The share of time in own kernels, if it is asked for. A failure here is not the candidate's fault."""
-        if not self.profiles:
-            return Profile()
-        runner.worker.enter(Phase.TIME, _PROFILE_SECONDS)
-        try:
-            found = runner.worker.ask("profile", key=secrets.randbits(48))
-            raise_if_failed(found, Phase.TIME)
-        except Failure as failure:
-            return Profile([f"not profiled: {failure.reason}"])
+    def profiled(self, runner: Runner, candidate: Candidate, problem: Operators) -> Profile:
+        """The share of time in own kernels, if it is asked for, and what they replace. A failure here is not the candidate's fault."""
+        labels: list[str] = []
+        share: float | None = None
         native = has_native_code(candidate.source)
-        return Profile(profile_labels(found, native=native, accelerator=runner.kind.accelerator), own_share(found, native=native))
+        if self.profiles:
+            try:
+                found = self._asked(runner, "profile")
+            except Failure as failure:
+                return Profile([f"not profiled: {failure.reason}"])
+            labels, share = profile_labels(found, native=native, accelerator=runner.kind.accelerator), own_share(found, native=native)
+        try:
+            calls = replaced.called(self._asked(runner, "operators"))
+        except Failure:  # as of a file that captures its forward in the first call
+            return Profile(labels, share)
+        if native and share != 0.0:
+            labels += replaced.labels(problem, calls)
+        return Profile(labels, share, replaced.share(problem, calls))
+
+    @staticmethod
+    def _asked(runner: Runner, what: str) -> Mapping[str, Any]:
+        """The worker's answer to a question about its forward. Raises :class:`Failure`."""
+        runner.worker.enter(Phase.TIME, _PROFILE_SECONDS)
+        found = runner.worker.ask(what, key=secrets.randbits(48))
+        raise_if_failed(found, Phase.TIME)
+        return found
 
     def _raise_if_suspicious(self, runner: Runner, reason: str) -> None:
         """Raises :class:`Failure` when the subject changed what belongs to others, or has an anomaly of time."""

@@ -16,6 +16,7 @@ from kgen.evaluator.candidates.calls import FILE_BYTES
 from kgen.evaluator.candidates.guards import FENCE, Guard, earlier, guarded
 from kgen.evaluator.candidates.worker import Subject
 from kgen.evaluator.correctness.distributions import Mixture, mixtures, seed_of
+from kgen.evaluator.correctness.operators import Counted
 from kgen.evaluator.correctness.reference import Run
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import describe, is_on, map_tensors, same_bits, span, tensors
@@ -59,7 +60,7 @@ class StrictSubject(Subject):
         self.held: list[_Seen] = []  # tensors of the latest outputs in validation, then of timed ones that were fetched
         self.hooks = tampering.Hooks(*[lambda: None] * 4)
         self.tell: Callable[[int, int], None] = lambda number, ns: None  # sends a call's time at once
-        self.answers("prepare_call", "run_call", "profile")
+        self.answers("prepare_call", "run_call", "profile", "operators")
 
     def start(self) -> None:
         self.runtime.start(fenced=True)
@@ -214,8 +215,16 @@ class StrictSubject(Subject):
         return reply | {"late": self._is_late(), "overwritten": overwritten}
 
     def profile(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """The share of time in own kernels. Nothing is asked of this worker afterwards."""
+        """The share of time in own kernels. The worker times nothing afterwards."""
         return own_share(self.call_all, lambda: self.renew(request["key"], self.mode), self.wait, self.runtime)
+
+    def operators(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The library's operators that a forward in each mode calls, with their numbers."""
+        self.renew(request["key"], self.mode)
+        with Counted() as counted:
+            self.call_all()
+        self.wait()
+        return {"operators": dict(counted.operators)}
 
     def _is_late(self) -> bool:
         """Whether the latest output changed after its call ended."""

@@ -1,5 +1,6 @@
 """Labels of foreign candidates: what they say, and how the share of own kernels is measured."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -7,8 +8,10 @@ from candidates import plain, render
 from models import design, plainest, reference
 
 from kgen.candidate import Trust
+from kgen.evaluator.candidates.checks import Operators
+from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.strict import profile
+from kgen.evaluator.strict import profile, replaced
 from kgen.evaluator.strict.strict import NO_KERNEL, has_native_code, profile_labels
 from kgen.problems.problem import read_problem
 from kgen.protocol import Accuracy, Status
@@ -63,7 +66,9 @@ def profiled(evaluator, judge, monkeypatch):
 
 
 def test_the_share_of_own_kernels_is_labelled_when_asked_for(judge, profiled, monkeypatch, evaluator):
-    assert any(label.startswith("own kernels") for label in profiled(render()).labels)
+    found = profiled(render())
+    assert any(label.startswith("own kernels") for label in found.labels)
+    assert found.replaced == 0.5 and not any("replaces" in label for label in found.labels)  # of product, bias, GELU and softmax
     monkeypatch.setattr(evaluator.checks, "profiles", False)
     assert not any(label.startswith("own kernels") for label in judge(render()).labels)
 
@@ -77,6 +82,29 @@ def test_a_profile_that_fails_is_no_failure_of_the_candidate(profiled, monkeypat
     evaluation = profiled(plain("return y"))
     assert evaluation.status is Status.OK, evaluation.reason
     assert set(evaluation.labels) >= {"not profiled: no profiler", NO_KERNEL}
+
+
+def test_an_answer_that_counts_no_operators_is_no_failure_of_the_candidate():
+    with pytest.raises(Failure):
+        replaced.called({"operators": {"relu": "many"}})
+
+
+@pytest.mark.parametrize("calls, label", [
+    ({"matmul": 1, "relu": 1, "softmax": 1, "mul": 2}, "replaces none of the problem's operators: calls the library for all 3"),
+    ({"matmul": 1, "softmax": 1}, "replaces one trivial operator of 3: relu"),
+    ({"matmul": 1, "relu": 1}, ""),
+    ({"softmax": 1}, ""),
+    ({}, ""),
+])
+def test_kernels_that_leave_nearly_all_to_the_library_are_labelled(calls, label):
+    problem = Operators({"matmul": 1, "relu": 1, "softmax": 1}, ["relu"])
+    assert replaced.labels(problem, Counter(calls)) == ([label] if label else [])
+
+
+def test_a_problem_of_one_trivial_operator_that_is_replaced_is_not_labelled():
+    assert replaced.labels(Operators({"relu": 1}, ["relu"]), Counter()) == []
+    assert replaced.share(Operators({"relu": 1}, ["relu"]), Counter()) == 1.0
+    assert replaced.share(Operators({}, []), Counter()) is None
 
 
 @pytest.mark.gpu
