@@ -48,7 +48,8 @@ class Captured:
     """One call as export saw it. ``types`` holds the types of the values before it.
 
     It is ``deterministic`` where PyTorch was told to use algorithms alone that give the same result in each run. It is
-    ``elsewhere`` where it runs on another kind of device than it was traced on: a few operators differ there for numbers that are not finite.
+    ``elsewhere`` where it runs on another kind of device than it was traced on. A few operators differ there for numbers that
+    are not finite.
     """
 
     name: str

@@ -218,7 +218,10 @@ def _is_read_by_products(graph: OpGraph, node: Node) -> bool:
 
 
 def _is_copied_from_kernel(graph: OpGraph, node: Node) -> bool:
-    """Whether the value is a copy in another order of what a map, a gather or a product of inputs makes, and nothing else reads that."""
+    """Whether the value is a copy in another order of the result of a map, a gather or a product of inputs.
+
+    Nothing else reads that result.
+    """
     layout = _layout(graph, node.name)
     if layout is None or not layout.copied or any(node.type.multiples[1:]):
         return False

@@ -287,8 +287,8 @@ def _epilogue(program: Program, args: list[Argument], widest: int, most: int, st
 
     These are ``widest`` at most. A thread has registers for no more than ``most`` groups of eight columns at once. It ``streams``
     results past the cache where they are most of what is moved; elsewhere the registers are worth more. Each reduction of spans
-    begins another pass. ``reads_ahead`` says whether registers suffice to read what belongs to the elements before anything is
-    stored: a store may change what is read behind it, so that each such read waits for memory.
+    begins another pass. ``reads_ahead`` says whether registers suffice to read all values of the elements before the
+    first store. Each read behind a store waits for memory, since the store may change it.
     """
     plan, read_from = _in_place(program), sources(args)
     vec = min(widest, _vector(program, [s for s in program.stores if s.level == ELEMENT]))
