@@ -71,9 +71,19 @@ class _LoweringOfFew(_Lowering):
         return parts if len(parts) > 1 else parts[0]
 
     def _found(self, kind: str, values: Sequence[Deferred], index: Index) -> tuple[str, ...]:
-        """The results, from the first element on."""
+        """The results, from the first element on; of interleaved products, those of each, then of all."""
+        every, apart = list(itertools.product(*(range(int(self.sizes[d])) for d in self.dims))), dict(self.node.attrs).get("interleaved", 1)
+        if kind != "product" or len(every) <= apart:
+            return self._taken(kind, values, index, every)
+        first, *others = (self._taken(kind, values, index, every[start::apart])[0] for start in range(apart))
+        for other in others:
+            first = self.builder.map(f"{self.node.name}_{kind}", OF_FEW[kind][0], [first, other])
+        return (first,)
+
+    def _taken(self, kind: str, values: Sequence[Deferred], index: Index, every: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
+        """The results of some elements, from the first one on."""
         builder, found = self.builder, ()
-        for at in itertools.product(*(range(int(self.sizes[d])) for d in self.dims)):
+        for at in every:
             places = dict(zip(self.dims, at))
             one = tuple(value(tuple(builder.axes.constant(places[d]) if d in places else i for d, i in enumerate(index))) for value in values)
             dtypes = ["int64" if part == "at" or kind in WHOLE else "float32" for part in COMBINES[kind]]

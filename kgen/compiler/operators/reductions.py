@@ -56,6 +56,7 @@ OF_FEW: dict[str, tuple[Expr, ...]] = {
 }
 
 LOWEST = -3.4028234663852886e38  #: of float32, where maxima of finite numbers start
+INTERLEAVED = 4  # products of one thread in PyTorch's reductions on a GPU
 MOST_FEW = 16  # elements that one thread reduces by itself, as values beside each other
 
 # Reductions: each lowers itself into maps over elements, reductions along the row, and maps over rows.
@@ -165,6 +166,16 @@ def _reduced(call: Captured) -> dict[str, Any] | None:
     return {"dims": tuple(sorted({d % rank for d in dims})), "keepdim": bool(call.arguments.get("keepdim", False))}
 
 
+def _multiplied(call: Captured) -> dict[str, Any] | None:
+    """The dimensions of a product, and in how many interleaved products PyTorch's kernels multiply the factors of one thread.
+
+    Products of probabilities leave float32's range. Another order rounds other numbers to zero on the way.
+    """
+    found = _reduced(call)
+    last = len(call.shape("self")) - 1
+    return found and {**found, "interleaved": INTERLEAVED if call.elsewhere and last not in found["dims"] else 1}
+
+
 def _corrected(call: Captured) -> dict[str, Any] | None:
     """The dimensions of a variance, and what is taken from the count: 1 where the call does not say."""
     correction, found = call.arguments.get("correction"), _reduced(call)
@@ -211,7 +222,7 @@ REDUCTIONS = (
     _reduction("mean_pool", windows.ADAPTIVE, lower=_reduce("sum", over_count=True), read=windows.over_all, accept=windows.is_mean),
     _reduction("amax", "amax.default", lower=_reduce("max")),
     _reduction("amin", "amin.default", lower=_reduce("min")),
-    _reduction("prod", "prod.dim_int prod.default", lower=_reduce("product"), accept=no_dtype),
+    _reduction("prod", "prod.dim_int prod.default", lower=_reduce("product"), read=_multiplied, accept=no_dtype),
     *(_reduction(f"{kind}_of_integers", targets, lower=_of_integers(word), accept=no_dtype, label=kind, whole=True) for kind, word, targets in (
         ("sum", "sum", "sum.dim_IntList sum.default"), ("prod", "product", "prod.dim_int prod.default"), ("amax", "max", "amax.default"), ("amin", "min", "amin.default"))),
     _reduction("argmax", "argmax.default", lower=_extreme_at("argmax"), places=True),

@@ -1,4 +1,4 @@
-"""Numbers that are not finite among pixels and points."""
+"""Numbers that are not finite, or leave the range of floats, as PyTorch has them on each kind of device."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kgen.compiler.capture.capture import capture
 from kgen.compiler.capture.resizing import RESIZES
 from kgen.compiler.loops.evaluation import evaluate
 from kgen.compiler.lower.lowering import lower
+from kgen.compiler.rewrites.few import reduce_few_by_threads
 
 NAN, INF = float("nan"), float("inf")
 
@@ -45,3 +46,11 @@ def test_pixels_beyond_an_antialiased_filter_do_not_count(mode: str) -> None:
     expected = F.interpolate(x, (4, 5), mode=mode, antialias=True)
     assert not (found.isnan() & ~expected.isnan()).any()
     torch.testing.assert_close(found[~expected.isnan()], expected[~expected.isnan()])
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", 0.0), ("cuda", 1.0)])
+def test_products_of_few_leave_the_range_of_floats_where_pytorchs_do(device: str, expected: float) -> None:
+    ((_, of),) = capture(made(source("return x.prod(1)", "torch.randn(8, 8, 40)")), device).graphs
+    factors = torch.tensor([1e-200, 1e-200, 1.0, 1.0, 1e200, 1e200, 1.0, 1.0], dtype=torch.float64)
+    found = evaluate(lower(reduce_few_by_threads(of), ["prod"], ["prod"]), {"x": factors[:, None].expand(8, 8, 40)})["prod"]
+    torch.testing.assert_close(found, torch.full_like(found, expected))
