@@ -16,19 +16,26 @@ from kgen.compiler.rewrites.few import reduce_few_by_threads
 NAN, INF = float("nan"), float("inf")
 
 
-def sampled(x: torch.Tensor, grid: torch.Tensor, padding: str, device: str) -> torch.Tensor:
+def sampled(x: torch.Tensor, grid: torch.Tensor, padding: str, device: str = "cpu") -> torch.Tensor:
     """What kernels for a kind of device compute, in float64."""
-    text = source(f"return F.grid_sample(x, y, padding_mode='{padding}', align_corners=True)", "torch.randn(2, 3, 5, 4), torch.randn(2, 3, 2, 2)", "", "x, y")
+    text = source(f"return F.grid_sample(x, y, padding_mode='{padding}', align_corners=True)", f"torch.randn{tuple(x.shape)}, torch.randn{tuple(grid.shape)}", "", "x, y")
     ((_, of),) = capture(made(text), device).graphs
     (node,) = of.nodes
     return evaluate(lower(of, [node.name], [node.name]), {"x": x.double(), "y": grid.double()})[node.name].reshape(node.type.shape)
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_points_of_a_volume_that_are_not_finite_are_taken_as_pytorch_takes_them(padding: str) -> None:
+    x, grid = torch.randn(2, 3, 5, 4, 3), torch.rand(2, 3, 1, 2, 3) * 2 - 1
+    grid[0, 0, 0, 0, 0], grid[0, 1, 0, 1, 1], grid[1, 2, 0, 0, 2] = NAN, INF, -INF
+    torch.testing.assert_close(sampled(x, grid, padding), F.grid_sample(x.double(), grid.double(), padding_mode=padding, align_corners=True), equal_nan=True)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 def test_points_that_are_not_finite_are_taken_as_pytorch_takes_them(padding: str) -> None:
     x, grid = torch.randn(2, 3, 5, 4), torch.rand(2, 3, 2, 2) * 2 - 1
     grid[0, 0, 0, 0], grid[0, 1, 1, 1], grid[1, 2, 0, 0] = NAN, INF, -INF
-    torch.testing.assert_close(sampled(x, grid, padding, "cpu"), F.grid_sample(x.double(), grid.double(), padding_mode=padding, align_corners=True), equal_nan=True)
+    torch.testing.assert_close(sampled(x, grid, padding), F.grid_sample(x.double(), grid.double(), padding_mode=padding, align_corners=True), equal_nan=True)
 
 
 def test_a_point_that_is_not_finite_lies_outside_on_a_gpu() -> None:

@@ -168,10 +168,13 @@ class ProgramBuilder:
         chosen = where(Arg(0), Arg(1), const(number, dtype))
         return self.map(node.name, chosen, [self.holds(mask), found], dtype) if mask else found
 
-    def place(self, stem: str, value: str, size: int) -> sympy.Expr:
-        """An integer value as an index below ``size``: what lies outside is the nearest place inside."""
+    def place(self, stem: str, value: str, size: int, dtype: str = "int64") -> sympy.Expr:
+        """An integer value as an index below ``size``: what lies outside is the nearest place inside.
+
+        Terms of offsets are computed in its ``dtype``.
+        """
         inside = where(SELF < 0, 0, where(SELF < size, SELF, size - 1))
-        symbol = sympy.Symbol(self.map(stem, inside, [value], "int64"), integer=True, nonnegative=True)
+        symbol = sympy.Symbol(self.map(stem, inside, [value], dtype), integer=True, nonnegative=True)
         self.places[symbol] = symbol.name
         return symbol
 
