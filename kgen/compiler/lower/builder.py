@@ -16,6 +16,7 @@ from kgen.compiler.loops.functions import FUNCTIONS
 from kgen.compiler.loops.indices import Axes, Size, symbols_of
 from kgen.compiler.loops.program import Contraction, Program, Slide
 from kgen.compiler.lower.contraction import contraction
+from kgen.compiler.lower.ranges import Range, decided
 from kgen.compiler.lower.reduction import Deferred, reduction
 from kgen.compiler.operators.op import Index, Kind
 from kgen.compiler.operators.pointwise import map_expression
@@ -59,6 +60,7 @@ class ProgramBuilder:
     places: dict[sympy.Symbol, str] = field(default_factory=dict)  # symbols in indices that stand for steps
     steps: dict[str, Step] = field(default_factory=dict)
     known: dict[Step, str] = field(default_factory=dict)
+    ranges: dict[str, Range] = field(default_factory=dict)
     asked: dict[tuple[str, Index], str] = field(default_factory=dict)
     mask: tuple[Within, ...] = ()
     part: str = ""  # the view that takes a part of the tensor which is loaded next
@@ -168,13 +170,17 @@ class ProgramBuilder:
         chosen = where(Arg(0), Arg(1), const(number, dtype))
         return self.map(node.name, chosen, [self.holds(mask), found], dtype) if mask else found
 
-    def place(self, stem: str, value: str, size: int, dtype: str = "int64") -> sympy.Expr:
+    def place(self, stem: str, value: str, size: int, dtype: str = "int64", *, kept: bool = False) -> sympy.Expr:
         """An integer value as an index below ``size``: what lies outside is the nearest place inside.
 
-        Terms of offsets are computed in its ``dtype``.
+        Terms of offsets are computed in its ``dtype``. The index of axes that a value holds stands for it, unless the value is ``kept``.
         """
         inside = where(SELF < 0, 0, where(SELF < size, SELF, size - 1))
-        symbol = sympy.Symbol(self.map(stem, inside, [value], dtype), integer=True, nonnegative=True)
+        found = self.map(stem, inside, [value], dtype)
+        step = self.steps[found]
+        if step.kind == "load" and not (step.text or step.mask or kept):
+            return step.offset
+        symbol = sympy.Symbol(found, integer=True, nonnegative=True)
         self.places[symbol] = symbol.name
         return symbol
 
@@ -197,6 +203,7 @@ class ProgramBuilder:
 
     def map(self, stem: str, expression: Expr, args: Sequence[str], dtype: str = "float32") -> str:
         """A pointwise map over values; a value's own name where it changes nothing."""
+        expression = decided(self, expression, args)
         if expression == SELF:
             return args[0]
         varies = frozenset().union(*(self.steps[a].varies for a in args))

@@ -163,7 +163,7 @@ def _place(builder: Builder, node: Node, name: str, at: Index, size: int, wraps:
     value = builder.value(name, at)
     if wraps:
         value = builder.map(f"{node.name}_wrapped", where(x < 0, x + size, x), [value], "int64")
-    return builder.place(f"{node.name}_place", value, size)
+    return builder.place(f"{node.name}_place", value, size, kept=True)
 
 
 def _along(builder: Builder, node: Node, loops: Index) -> tuple[Index, tuple[str, ...], tuple[Any, Index]]:
