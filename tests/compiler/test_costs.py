@@ -82,3 +82,19 @@ def test_kernel_of_a_product_counts_its_tensor_core_products() -> None:
     found = captured("return self.linear(x).relu()", init="self.linear = nn.Linear(12, 20)")
     plan = fused(found)
     assert kernel_cost(plan, plan.kernels[0], ROW_BYTES, 3) == Cost(4 * (72 + 240 + 20 + 120), 2 * 6 * 12 * 20, 3)
+
+
+@pytest.mark.parametrize(
+    ("forward", "init", "inputs", "moved", "scattered"),
+    [
+        ("return self.n(x)", "self.n = nn.LayerNorm(16)", "torch.randn(2, 3, 16)", 4 * (96 + 96 + 32), 0),
+        ("return self.n(x.permute(0, 2, 1))", "self.n = nn.LayerNorm(16)", "torch.randn(2, 16, 3)", 4 * (96 + 96 + 32), 28 * 96),
+        ("return F.max_pool2d(x, 2)", "", "torch.randn(2, 8, 4, 4)", 4 * (256 + 64), 0),
+        ("return F.max_pool2d(x.permute(0, 3, 1, 2), 2)", "", "torch.randn(2, 4, 4, 8)", 4 * (256 + 64), 28 * (256 + 64)),
+    ],
+)
+def test_kernel_on_a_gpu_moves_a_sector_for_each_element_across_memory(forward: str, init: str, inputs: str, moved: int, scattered: int) -> None:
+    found = plans(captured(forward, inputs, init), tuple(templates("cuda").values()))
+    plan = next(p for p in found if len(p.kernels) == 1)
+    costs = [kernel_cost(plan, plan.kernels[0], ROW_BYTES, 3, shares).nbytes for shares in (1, 132)]
+    assert costs == [moved, moved + scattered]

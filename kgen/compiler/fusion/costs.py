@@ -6,13 +6,16 @@ import math
 from dataclasses import dataclass
 
 from kgen.compiler.fusion.steps import FusionPlan, Kernel
-from kgen.compiler.graph.dtypes import is_float
+from kgen.compiler.graph.dtypes import is_float, nbytes
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.graph.library_call import keywords
 from kgen.compiler.loops.passes import passes_of
+from kgen.compiler.loops.program import ELEMENT, Load, Program
 from kgen.compiler.operators.facts import flops, is_view, recurrent_steps
 from kgen.compiler.operators.library import CHANNELS_LAST, LIBRARY
 from kgen.compiler.operators.table import OPS
+
+_SECTOR = 32  #: bytes that a GPU moves at least
 
 
 @dataclass(frozen=True)
@@ -65,23 +68,53 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int,
     contraction. ``shares`` is the number of blocks that may share a row; any number may where they keep nothing of it.
     """
     program = plan.program(kernel)
-    nbytes = plan.bytes_moved(kernel)
+    moved = plan.bytes_moved(kernel)
     if program.recurrence:
         node = plan.graph.node(kernel.nodes[0])
-        return Cost(nbytes, flops(plan.graph, node), steps=recurrent_steps(plan.graph, node))
+        return Cost(moved, flops(plan.graph, node), steps=recurrent_steps(plan.graph, node))
     operations = sum(flops(plan.graph, plan.graph.node(name)) for name in kernel.nodes)
     if program.contraction:
         staged = plan.graph.type(program.contraction.x).nbytes if program.contraction.window else 0  # written and read in half
-        return Cost(nbytes + staged, operations, products)
+        return Cost(moved + staged, operations, products)
+    if shares > 1:  # a GPU
+        moved += _scattered_bytes(plan.graph, program)
     if not program.reductions:
-        return Cost(nbytes, operations)
+        return Cost(moved, operations)
     if program.collapses:
-        return Cost(nbytes, operations)  # any number of blocks share a row
+        return Cost(moved, operations)  # any number of blocks share a row
     kept = passes_of(program, keep=True)
     if 4 * kept.kept * program.cols > row_bytes or not isinstance(program.col_size, int):
         loads = [load for later in passes_of(program, keep=False).passes[1:] for load in later.loads]
-        nbytes += sum(plan.graph.type(load.tensor).nbytes for load in loads if load.tensor)
-    return Cost(nbytes, operations, blocks=program.rows * shares)
+        moved += sum(plan.graph.type(load.tensor).nbytes for load in loads if load.tensor)
+    return Cost(moved, operations, blocks=program.rows * shares)
+
+
+def _scattered_bytes(graph: OpGraph, program: Program) -> int:
+    """Bytes beyond those of the elements that threads move which run along memory in some tensors and across it in others.
+
+    They move a sector for each element. A transpose works on tiles instead.
+    """
+    if program.windows:
+        slide = program.windows[0].slides[-1]
+        inner = [x for x in program.windows[0].body if isinstance(x, Load) and x.tensor and slide.position in x.access.symbols]
+        along = {x.tensor: x.access.offset.coeff(slide.position) == 1 for x in inner}
+        outer = slide.output.free_symbols
+        along |= {x.tensor: any(x.access.offset.coeff(symbol) == 1 for symbol in outer) for x in program.stores if outer}
+        across = [_sectors(graph, name) for name, is_along in along.items() if not is_along]
+        return sum(across)
+    if not program.reductions or not program.col_loops:
+        return 0
+    last, rows = program.col_loops[-1].symbol, [loop.symbol for loop in program.row_loops]
+    of = {x.tensor: x.access.offset for x in (*program.loads, *program.stores) if x.tensor and x.level == ELEMENT}
+    by_col = sum(_sectors(graph, name) for name, offset in of.items() if offset.coeff(last) == 1)
+    by_row = sum(_sectors(graph, name) for name, offset in of.items() if offset.coeff(last) != 1 and any(offset.coeff(row) == 1 for row in rows))
+    return min(by_col, by_row)
+
+
+def _sectors(graph: OpGraph, name: str) -> int:
+    """Bytes of the sectors that hold single elements of a tensor, without these elements."""
+    type_ = graph.type(name)
+    return type_.numel * max(0, _SECTOR - nbytes(type_.dtype))
 
 
 def _result_bytes(graph: OpGraph, node: Node) -> int:

@@ -20,6 +20,7 @@ from kgen.compiler.fusion.values import (
 )
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.loops.program import Program
+from kgen.compiler.loops.transposes import IN_TILES, transpose_of
 from kgen.compiler.operators.op import LOWERED, Kind
 from kgen.compiler.operators.reductions import of_few
 from kgen.compiler.operators.table import OPS
@@ -152,6 +153,8 @@ class Kernels:
         program = self.lowered(nodes, outputs)
         if program is None and form is not None:
             self._refused.add(form)
+        if program and any(self.graph.node(n).attrs == IN_TILES for n in nodes) and transpose_of(program) is None:
+            return None
         return next((template for template in self.templates if program and suits(template, self.graph, program)), None)
 
     def takes(self, piece: Sequence[Node]) -> bool:

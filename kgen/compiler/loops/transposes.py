@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from kgen.compiler.loops.access import Loop, digits
 from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Store
 
+#: The attributes of a copy that is worth a kernel of its own, which works on tiles: others would move a sector for each element.
+IN_TILES = (("in_tiles", True),)
 LEAST_EXTENT = 16  # elements of either axis; fewer fill too little of a tile
 
 

@@ -33,7 +33,7 @@ from kgen.compiler.graph.library_call import (
     torch_,
     with_operands,
 )
-from kgen.compiler.loops.transposes import LEAST_EXTENT
+from kgen.compiler.loops.transposes import IN_TILES, LEAST_EXTENT
 from kgen.compiler.operators.library import CHANNELS_LAST
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
@@ -350,12 +350,13 @@ def channels_first(graph: OpGraph, moved: Node, node: Node, order: tuple[int, ..
 
 
 def images_last(
-    graph: OpGraph, x: str, stem: str, order: tuple[int, ...], back: tuple[int, ...], *, narrow: bool = False
+    graph: OpGraph, x: str, stem: str, order: tuple[int, ...], back: tuple[int, ...], *, narrow: bool = False, in_tiles: bool = False
 ) -> tuple[list[Node], str, LibraryCall]:
     """The nodes that move images, what they come to, and how a call reads it as its first operand.
 
     A transpose moves images of many channels, as they are or behind pointwise operators, and half types if it may be ``narrow``.
     The library moves others. ``stem`` begins the names of new nodes.
+    ``in_tiles`` says that no other kernel than a transpose moves them.
     """
     inner, kind = graph.producer(x), graph.type(x)
     if inner is not None and inner.op == "permute" and inner["dims"] == back:
@@ -367,7 +368,7 @@ def images_last(
     if moved is not None:  # for an earlier call
         return [], moved.name, X.method("permute", *back)
     view = Node(graph.fresh(f"{stem}_permuted"), "permute", (x,), kind.permuted(order), X.method("permute", *order), (("dims", order),))
-    moved = Node(graph.fresh(f"{stem}_images"), "copy", (view.name,), view.type, X.method("contiguous"))
+    moved = Node(graph.fresh(f"{stem}_images"), "copy", (view.name,), view.type, X.method("contiguous"), IN_TILES if in_tiles else ())
     return [view, moved], moved.name, X.method("permute", *back)
 
 

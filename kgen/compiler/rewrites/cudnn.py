@@ -101,7 +101,7 @@ def _with_one_bias(graph: OpGraph, group: _Group) -> OpGraph:
 def _moved(graph: OpGraph, group: _Group) -> OpGraph:
     """The graph with the group's call in the place of its last node."""
     node, end, added = group.node, group.end, group.added
-    before, images, spelled = images_last(graph, node.inputs[0], node.name, _ORDER, _BACK, narrow=True)
+    before, images, spelled = images_last(graph, node.inputs[0], node.name, _ORDER, _BACK, narrow=True, in_tiles=True)
     graph = graph.with_nodes_for(end.name, [*before, end])
     graph, weight = _weight_last(graph, node.inputs[1])
     inputs, bias = [images, weight, *node.inputs[2:]], Value(2) if len(node.inputs) > 2 else None
@@ -110,7 +110,7 @@ def _moved(graph: OpGraph, group: _Group) -> OpGraph:
     if end is not node:
         fused = ADD_RELU if added else RELU
     if added:
-        before, other, also = images_last(graph, added, f"{node.name}_added", _ORDER, _BACK, narrow=True)
+        before, other, also = images_last(graph, added, f"{node.name}_added", _ORDER, _BACK, narrow=True, in_tiles=True)
         graph = graph.with_nodes_for(end.name, [*before, end])
         operands += [with_operands(also, lambda _: Value(len(inputs))), 1]
         inputs.append(other)

@@ -21,6 +21,7 @@ from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import Node, Operand, OpGraph, Tensor
 from kgen.compiler.graph.library_call import LibraryCall, W, X, Y, Z, aten, rounded, torch_, widened
 from kgen.compiler.graph.source import reshape_call
+from kgen.compiler.loops.transposes import IN_TILES, LEAST_EXTENT
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 
@@ -237,6 +238,19 @@ def _split_groups(graph: OpGraph, node: Node, roles: Mapping[str, str], by_image
     else:
         found[-1] = replace(found[-1], name=node.name)
     return graph.with_nodes_for(node.name, found)
+
+
+def norm_of_images_in_order(graph: OpGraph) -> OpGraph:
+    """Layer norms over a dimension that lies across memory: of a copy in order, which a transpose makes along memory at both ends."""
+    for node in graph.nodes:
+        view = graph.producer(node.inputs[0]) if node.op == "layer_norm" else None
+        if view is None or view.op != "permute" or view["dims"][-1] == len(view["dims"]) - 1:
+            continue
+        shape, dim = graph.type(view.inputs[0]).shape, view["dims"][-1]
+        if min(shape[dim], math.prod(shape[dim + 1 :])) >= LEAST_EXTENT:
+            copy = Node(graph.fresh(f"{node.name}_in_order"), "copy", (view.name,), view.type, X.method("contiguous"), IN_TILES)
+            graph = graph.with_nodes_for(node.name, [copy, replace(node, inputs=(copy.name, *node.inputs[1:]))])
+    return graph
 
 
 def split_norms(graph: OpGraph) -> OpGraph:

@@ -36,6 +36,7 @@ _ENOUGH_NS = 50_000_000  #: of all samples of a kind, once there are enough
 _PARTS_OF_REFERENCE = 8  #: float64 copies of all operands and results that evaluating a program holds at once
 _ALONE = 16.0  #: epsilons; the allowed error where the library does not compute the task
 _COARSE = 1e-2  #: the allowed error beside the library's result, where memory is too small for a reference
+_AT_ONCE = 1 << 22  #: elements that are compared in float64 at once
 _FINITE = 0.5  #: share of finite results that a check needs; else operands are drawn above zero
 _FEW_INDICES = 128  #: limit of integers that no operator uses as an index
 
@@ -92,6 +93,8 @@ class TaskSubject(TimedCalls):
             if program is None or self._too_large(request["most_bytes"]):
                 return
             self.reference = self._evaluated(program, constants)
+            if self.reference is None:
+                return
             floats = [x for x in self.reference if x.is_floating_point() and x.numel()]
             if all(x.isfinite().double().mean() >= _FINITE for x in floats):
                 return
@@ -102,9 +105,17 @@ class TaskSubject(TimedCalls):
         elements = sum(x.numel() for x in (*self.inputs.values(), *self.tensors.values())) + sum(t.numel for t in types)
         return 8 * _PARTS_OF_REFERENCE * elements > most_bytes
 
-    def _evaluated(self, program: Program, constants: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-        with torch.device(self.device), torch.no_grad():
-            found = evaluate(program, {**self.inputs, **self.tensors, **constants})
+    def _evaluated(self, program: Program, constants: Mapping[str, torch.Tensor]) -> list[torch.Tensor] | None:
+        """The results in float64; ``None`` where memory is too small: a window's value at each of its taps is as large as its result."""
+        found = None
+        try:
+            with torch.device(self.device), torch.no_grad():
+                found = evaluate(program, {**self.inputs, **self.tensors, **constants})
+        except torch.OutOfMemoryError:
+            pass
+        if found is None:
+            self.runtime.free()
+            return None
         return [found[name].reshape(-1) for name in self.graph.returns]
 
     # Operands
@@ -217,12 +228,15 @@ class TaskSubject(TimedCalls):
 
 def _error(x: torch.Tensor, wanted: torch.Tensor) -> float:
     """The root mean square error relative to that of what is wanted; infinite where other elements are finite."""
-    x, wanted = x.double(), wanted.double()
-    finite = wanted.isfinite()
-    if not torch.equal(finite, x.isfinite()):
-        return math.inf
-    difference = (x - wanted)[finite].norm()
-    return float(difference / wanted[finite].norm()) if difference else 0.0
+    difference = size = 0.0
+    for a, b in zip(x.split(_AT_ONCE), wanted.split(_AT_ONCE), strict=True):
+        a, b = a.double(), b.double()
+        finite = b.isfinite()
+        if not torch.equal(finite, a.isfinite()):
+            return math.inf
+        difference += float((a - b)[finite].square().sum())
+        size += float(b[finite].square().sum())
+    return math.sqrt(difference / size) if difference and size else math.inf if difference else 0.0
 
 
 def _indices(graph: OpGraph) -> int:
