@@ -73,6 +73,8 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int,
     if program.contraction:
         staged = plan.graph.type(program.contraction.x).nbytes if program.contraction.window else 0  # written and read in half
         return Cost(nbytes + staged, operations, products)
+    if program.product:
+        return Cost(nbytes, operations, products)
     if not program.reductions:
         return Cost(nbytes, operations)
     if program.collapses:
