@@ -7,7 +7,7 @@ from typing import Any
 from kgen.compiler.graph.graph import NotFusable, OpGraph
 from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.lowering import lower
-from kgen.compiler.lower.small_product import has_small_product, small_product
+from kgen.compiler.lower.small_matrices import has_small_matrices, small_matrices
 
 #: Programs by their nodes, with the names of all values; ``None`` where nodes make no kernel.
 Lowered = dict[tuple[Any, ...], Program | None]
@@ -48,6 +48,6 @@ def _lowered(graph: OpGraph, nodes: tuple[str, ...], outputs: tuple[str, ...], t
     try:
         return lower(graph, nodes, outputs, two_passes=two_passes)
     except NotFusable:
-        if has_small_product(graph, nodes):
-            return small_product(graph, nodes, outputs)
+        if has_small_matrices(graph, nodes):
+            return small_matrices(graph, nodes, outputs)
         raise

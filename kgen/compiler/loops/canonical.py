@@ -15,7 +15,19 @@ from typing import Iterable
 import sympy
 
 from kgen.compiler.loops.access import Loop, Place, Within
-from kgen.compiler.loops.program import Contraction, Load, Map, Program, Reduce, Scan, Scatter, Slide, SmallProduct, Store, Window
+from kgen.compiler.loops.program import (
+    Contraction,
+    Load,
+    Map,
+    Program,
+    Reduce,
+    Scan,
+    Scatter,
+    Slide,
+    SmallProduct,
+    Store,
+    Window,
+)
 
 
 def canonical(program: Program) -> Program:

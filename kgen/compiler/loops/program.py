@@ -281,8 +281,8 @@ class Contraction:
 class SmallProduct:
     """Products of matrices so small that a few warps multiply one, with the maps and gathers on both sides of them.
 
-    ``left`` and ``right`` are pointwise programs that make the operands in order: ``rows x k`` and ``cols x k`` elements for each
-    matrix, or the other way round where they are ``turned``. ``behind`` makes the results from the sums. It loads these as the tensor ``sums``,
+    ``left`` and ``right`` are pointwise programs that make the operands in order. A matrix has ``rows x k`` and ``cols x k`` elements,
+    or the other way round where it is ``turned``. ``behind`` makes the results from the sums. It loads these as the tensor ``sums``,
     ``rows x cols`` elements for each matrix. The rows of all three are the matrices.
     """
 

@@ -26,7 +26,7 @@ MOST_K = 128  # elements of a line
 FEWEST_MATRICES = 64  # of fewer, most multiprocessors have none
 
 
-def has_small_product(graph: OpGraph, names: Sequence[str]) -> bool:
+def has_small_matrices(graph: OpGraph, names: Sequence[str]) -> bool:
     """Whether one contraction is among the nodes, which is that of a batch of small matrices."""
     found = [n for n in map(graph.node, names) if OPS[n.op].kind is Kind.CONTRACTION]
     if len(found) != 1 or found[0].op not in ("bmm", "matmul") or len(names) == 1:
@@ -38,8 +38,8 @@ def has_small_product(graph: OpGraph, names: Sequence[str]) -> bool:
     return many and max(x.shape[1], weight.shape[2]) <= MOST_LINES and x.shape[2] <= MOST_K
 
 
-def small_product(graph: OpGraph, names: Sequence[str], outputs: Sequence[str]) -> Program:
-    """The program of nodes for which :func:`has_small_product` holds. Raises :class:`NotFusable` where they make no such kernel."""
+def small_matrices(graph: OpGraph, names: Sequence[str], outputs: Sequence[str]) -> Program:
+    """The program of nodes for which :func:`has_small_matrices` holds. Raises :class:`NotFusable` where they make no such kernel."""
     node = next(n for n in map(graph.node, names) if OPS[n.op].kind is Kind.CONTRACTION)
     matrices, rows, cols = node.type.sizes()
     k = graph.type(node.inputs[0]).shape[2]
