@@ -23,6 +23,10 @@ def lines(program: Program) -> Iterator[str]:
         yield from (f"  {line}" for line in (lines(of.before) if of.before is not None else ()))
     if program.recurrence is not None:
         yield from _recurrence(program.recurrence)
+    if program.product is not None:
+        of = program.product
+        yield f"{of.sums} = {of.rows} x {of.cols} sums over {of.k} for each matrix, of (left) and (right)"
+        yield from (f"  {line}" for part in dict.fromkeys(of.parts) for line in lines(part))
     for step in (*program.loads, *program.steps):
         yield from _step(step)
     yield from map(_scatter, program.scatters)

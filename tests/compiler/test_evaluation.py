@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from functools import cache
 
 import pytest
@@ -16,6 +17,8 @@ from windows_and_scans import CASES as WINDOWS_AND_SCANS, INPUTS
 from kgen.codegen.registry import templates
 from kgen.compiler.fusion.fusion import plans
 from kgen.compiler.fusion.steps import FusionPlan
+from kgen.compiler.loops.evaluation import value_of
+from kgen.compiler.loops.functions import FUNCTIONS
 from kgen.compiler.operators.op import LOWERED
 from kgen.compiler.operators.table import OPS
 from kgen.problems.problem import LoadedProblem
@@ -69,6 +72,9 @@ FORWARDS = {
     "plain recurrent layers": ("return self.tanh(x)[0], self.relu(x)[1]", "torch.randn(5, 3, 6)",
                                "self.tanh = nn.RNN(6, 8, bidirectional=True)\nself.relu = nn.RNN(6, 8, nonlinearity='relu', bias=False)"),
     "a gated scan": ("h, o = y, []\nfor t in range(9):\n    h = b[:, t] * h + x[:, t]\n    o.append(h)\nreturn torch.stack(o, 1)", "torch.randn(3, 9, 8), torch.randn(3, 8), torch.randn(3, 9, 8)", ""),
+    "pairs of a few rows of a table": ("e = self.w[x]\nreturn (torch.bmm(e, e.mT) + 1.0)[:, self.a, self.b]", "torch.randint(0, 9, (64, 5))",
+                                       "self.w = nn.Parameter(torch.randn(9, 8))\nself.register_buffer('a', torch.tensor([1, 4, 4]))\nself.register_buffer('b', torch.tensor([0, 2, 4]))"),
+    "small matrices that lie the other way": ("return (x.exp().mT @ y)[:, self.a]", "torch.randn(64, 8, 5), torch.randn(64, 8, 6)", "self.register_buffer('a', torch.tensor([1, 4, 4]))"),
     "a spread of groups": ("y = self.linear(x)\nreturn y.unflatten(1, (6, 4)).amax(2), F.group_norm(y, 6)", "torch.randn(8, 20)", "self.linear = nn.Linear(20, 24)"),
 }  # fmt: skip
 
@@ -129,6 +135,12 @@ def test_programs_compute_what_pytorch_does(case: str) -> None:
         for plan in some:
             for got, truth in zip(run(plan, module, dict(zip(names, exact))), expected, strict=True):
                 torch.testing.assert_close(got.to(truth.dtype), truth, rtol=1e-6, atol=1e-6, equal_nan=True, msg=lambda m: f"{plan.name}: {m}")
+
+
+def test_a_division_downwards_is_exact_at_every_edge() -> None:
+    numbers = [0.0, -0.0, 1.0, -1.0, 0.1, -0.3, 0.3, 7.0, 1e30, -1e30, 1e-30, -1e-30, math.inf, -math.inf, math.nan]
+    x, y = torch.cartesian_prod(torch.tensor(numbers), torch.tensor(numbers)).double().unbind(1)
+    torch.testing.assert_close(value_of(FUNCTIONS["floor_divide"].body, [x, y]), torch.div(x, y, rounding_mode="floor"), rtol=0, atol=0, equal_nan=True)
 
 
 def test_every_operator_that_is_lowered_is_evaluated() -> None:

@@ -244,6 +244,11 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "extremes of rows of matrices": (
         ("return y.scatter_reduce(1, self.a.expand(x.shape[0], 9, 4), x.abs(), 'amax')", "self.register_buffer('a', torch.randint(0, 6, (9, 1)))", "torch.randn(70, 9, 4), torch.randn(70, 6, 4)", "x, y"),
         "row_scattering", [{"vec": 4}]),
+    "pairs of rows of a table": (
+        ("e = self.w[(x * 30).long()]\nreturn (torch.bmm(e, e.mT) * 0.5)[:, self.i, self.j]", "self.w = nn.Parameter(torch.randn(30, 10))\ni = torch.tril_indices(19, 19, -1)\nself.register_buffer('i', i[0])\nself.register_buffer('j', i[1])",
+         "torch.rand(70, 19)", "x"), "small_product", [{"warps": 1, "matrices": 4}, {"warps": 2, "matrices": 2}]),
+    "small products of maps that lie the other way": (
+        ("return (x.exp().mT @ y)[:, self.i] + 1.0", "self.register_buffer('i', torch.tensor([3, 3, 0, 19, 8]))", "torch.randn(66, 36, 20), torch.randn(66, 36, 34)", "x, y"), "small_product", [{"warps": 2}]),
     "a wave of recurrent layers": (
         ("return torch.cat([*self.lstm(x, (y, y))[1]], 2)", "self.lstm = nn.LSTM(6, 36, 3)", "torch.randn(4, 5, 6), torch.randn(3, 5, 36)", "x, y"), _RECURRENT, [
             {"units": 12, "slice": 5}, {"units": 36, "slice": 2, "together": 1}]),

@@ -76,6 +76,8 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int,
     if program.contraction:
         staged = plan.graph.type(program.contraction.x).nbytes if program.contraction.window else 0  # written and read in half
         return Cost(moved + staged, operations, products)
+    if program.product:
+        return Cost(moved, operations, products)
     if shares > 1:  # a GPU
         moved += _scattered_bytes(plan.graph, program)
     if not program.reductions:

@@ -7,6 +7,7 @@ from typing import Any
 from kgen.compiler.graph.graph import NotFusable, OpGraph
 from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.lowering import lower
+from kgen.compiler.lower.small_matrices import has_small_matrices, small_matrices
 
 #: Programs by their nodes, with the names of all values; ``None`` where nodes make no kernel.
 Lowered = dict[tuple[Any, ...], Program | None]
@@ -36,7 +37,17 @@ class Programs:
         key = (*self._graph.named_structure(nodes, outputs), two_passes)
         if key not in self._shared:
             try:
-                self._shared[key] = lower(self._graph, nodes, outputs, two_passes=two_passes)
+                self._shared[key] = _lowered(self._graph, nodes, outputs, two_passes)
             except NotFusable:
                 self._shared[key] = None
         return self._shared[key]
+
+
+def _lowered(graph: OpGraph, nodes: tuple[str, ...], outputs: tuple[str, ...], two_passes: bool) -> Program:
+    """The program of loops over elements, or else that of products of small matrices. Raises :class:`NotFusable` where there is none."""
+    try:
+        return lower(graph, nodes, outputs, two_passes=two_passes)
+    except NotFusable:
+        if has_small_matrices(graph, nodes):
+            return small_matrices(graph, nodes, outputs)
+        raise

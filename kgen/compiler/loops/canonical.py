@@ -15,7 +15,19 @@ from typing import Iterable
 import sympy
 
 from kgen.compiler.loops.access import Loop, Place, Within
-from kgen.compiler.loops.program import Contraction, Load, Map, Program, Reduce, Scan, Scatter, Slide, Store, Window
+from kgen.compiler.loops.program import (
+    Contraction,
+    Load,
+    Map,
+    Program,
+    Reduce,
+    Scan,
+    Scatter,
+    Slide,
+    SmallProduct,
+    Store,
+    Window,
+)
 
 
 def canonical(program: Program) -> Program:
@@ -100,6 +112,14 @@ class _Renaming:
         return replace(of, tensor=self.tensor(of.tensor), arg=self.value(of.arg), access=self.place(of.access),
                        places=tuple(map(self.value, of.places)), source=self.tensor(of.source))  # fmt: skip
 
+    def product(self, of: SmallProduct) -> SmallProduct:
+        parts = []
+        for part in of.parts:  # values are those of a part, tensors those of all parts
+            renaming = _Renaming()
+            renaming.tensors = self.tensors
+            parts.append(renaming.program(part))
+        return replace(of, **dict(zip(("left", "right", "behind"), parts)), sums=self.tensor(of.sums))
+
     def program(self, of: Program) -> Program:
         row_loops, col_loops = self.loops(of.row_loops), self.loops(of.col_loops)
         contraction = self.contraction(of.contraction) if of.contraction else None
@@ -107,5 +127,6 @@ class _Renaming:
         stores, scatters = tuple(map(self.store, of.stores)), tuple(map(self.scatter, of.scatters))
         moments = self.value(of.moments_of) if of.moments_of else None
         recurrence = of.recurrence.renamed(self.tensor) if of.recurrence else None
+        product = self.product(of.product) if of.product else None
         return replace(of, row_loops=row_loops, col_loops=col_loops, loads=loads, steps=steps, stores=stores, scatters=scatters,
-                       moments_of=moments, contraction=contraction, recurrence=recurrence)  # fmt: skip
+                       moments_of=moments, contraction=contraction, recurrence=recurrence, product=product)  # fmt: skip

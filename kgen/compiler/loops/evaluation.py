@@ -28,6 +28,7 @@ from kgen.compiler.loops.program import (
     Reduce,
     Scan,
     Scatter,
+    SmallProduct,
     Store,
     Strided,
     Window,
@@ -210,6 +211,8 @@ class _Evaluation:
         program = self.program
         if program.recurrence is not None:
             return self._recurred(program.recurrence)
+        if program.product is not None:
+            return self._small(program.product)
         if program.contraction is not None:
             self.values[program.contraction.name] = self._sums(program.contraction)
         for step in (*program.loads, *program.steps):
@@ -334,6 +337,15 @@ class _Evaluation:
             return value.amax(dims, keepdim=True)
         total = value.sum(dims, keepdim=True)
         return total / self._whole(self._shaped(counted), dims).double().sum(dims, keepdim=True) if step.kind == "mean" else total
+
+    # Products of small matrices
+
+    def _small(self, of: SmallProduct) -> dict[str, Tensor]:
+        """The results behind the sums of all matrices, flat."""
+        made = [evaluate(part, self.tensors)[part.stores[0].tensor] for part in (of.left, of.right)]
+        shapes = [(n, of.k)[:: -1 if turned else 1] for n, turned in zip((of.rows, of.cols), of.turned)]
+        left, right = (m.reshape(-1, *shape).mT if turned else m.reshape(-1, *shape) for m, shape, turned in zip(made, shapes, of.turned))
+        return evaluate(of.behind, {**self.tensors, of.sums: (left @ right.mT).reshape(-1)})
 
     # Recurrent layers
 

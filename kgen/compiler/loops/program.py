@@ -278,6 +278,39 @@ class Contraction:
 
 
 @dataclass(frozen=True)
+class SmallProduct:
+    """Products of matrices so small that a few warps multiply one, with the maps and gathers on both sides of them.
+
+    ``left`` and ``right`` are pointwise programs that make the operands in order. A matrix has ``rows x k`` and ``cols x k`` elements,
+    or the other way round where it is ``turned``. ``behind`` makes the results from the sums. It loads these as the tensor ``sums``,
+    ``rows x cols`` elements for each matrix. The rows of all three are the matrices.
+    """
+
+    left: Program
+    right: Program
+    behind: Program
+    sums: str
+    rows: int
+    k: int
+    cols: int
+    turned: tuple[bool, bool]
+
+    @property
+    def parts(self) -> tuple[Program, Program, Program]:
+        return self.left, self.right, self.behind
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors that are read."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.tensors if name != self.sums))
+
+    @property
+    def dtypes(self) -> dict[str, str]:
+        """The dtype of each tensor that is read or written."""
+        return self.left.tensor_dtypes | self.right.tensor_dtypes | self.behind.tensor_dtypes
+
+
+@dataclass(frozen=True)
 class Program:
     """The loops of one kernel: ``row_size`` rows of ``col_size`` columns. ``moments_of`` is the value
     whose moments over the rows end the kernel.
@@ -299,6 +332,7 @@ class Program:
     scatters: tuple[Scatter, ...] = ()  #: a program has these, or stores
     span: int = 0  #: neighbouring columns of a contraction that reductions take together; row values are then theirs
     recurrence: Recurrence | None = None  #: a program with one has nothing else; its rows are the batch, or the steps where these follow it
+    product: SmallProduct | None = None  #: a program with one has nothing else; its rows are the matrices
 
     @property
     def reductions(self) -> tuple[Reduce, ...]:
@@ -319,8 +353,8 @@ class Program:
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
-        """The tensors that are read, with those of the contraction or the recurrence."""
-        others = (of.reads for of in (self.contraction, self.recurrence) if of)
+        """The tensors that are read, with those of the contraction, the recurrence or the product of small matrices."""
+        others = (of.reads for of in (self.contraction, self.recurrence, self.product) if of)
         return (*self.tensors, *(name for reads in others for name in reads))
 
     @cached_property

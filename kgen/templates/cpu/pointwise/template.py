@@ -25,7 +25,9 @@ class Pointwise(common.Vectorised, InPlace):
 
 def takes(program: Program) -> bool:
     """Programs of maps alone that read along the axis that they write along."""
-    others = program.contraction or program.moments_of or program.reductions or program.windows or program.scans or program.scatters or program.recurrence
+    if program.contraction or program.recurrence or program.product:
+        return False
+    others = program.moments_of or program.reductions or program.windows or program.scans or program.scatters
     return isinstance(program.col_size, int) and not (others or transpose_of(program))
 
 

@@ -44,7 +44,9 @@ class Pointwise(common.Launched, InPlace):
 
 def takes(program: Program) -> bool:
     """Programs of maps alone that read along the axis that they write along."""
-    others = program.contraction or program.moments_of or program.reductions or program.windows or program.scans or program.scatters or program.recurrence
+    if program.contraction or program.recurrence or program.product:
+        return False
+    others = program.moments_of or program.reductions or program.windows or program.scans or program.scatters
     if not isinstance(program.col_size, int):
         along = program.col_loops[-1].symbol
         return not others and program.plain and all(x.access.offset.coeff(along) in (0, 1) for x in program.loads)

@@ -26,6 +26,8 @@ from kgen.templates.cuda.atomics import begin, taken_in
 
 FEWEST_ROWS = 64  # of fewer, too few blocks are at work
 MOST_BYTES = 48 << 10  # of shared memory that every block has without asking
+_ROWS = (1, 4, 16, 64)
+_MOST_AT_ONCE = 1024  # columns that a block of 256 threads takes at once, in vectors
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,11 @@ class RowScattering(Schedule):
         found = [(s, owned(self.program, s), counted(self.program, s)) for s in self.program.scatters]
         return tuple((s, of, number) for s, of, number in found if of is not None)
 
-    @property
-    def shared_bytes(self) -> int:
-        return self.rows * sum(of.elements * _kept_bytes(scatter, number) for scatter, of, number in self.parts)
 
-
-def _kept_bytes(scatter: Scatter, number: Const | None) -> int:
-    return 4 if number is not None else nbytes(scatter.dtype)
+def _fits(program: Program, rows: int) -> bool:
+    """Whether shared memory holds the results of so many rows, and enough blocks are left."""
+    elements = [(of, s.dtype) for s in program.scatters if (of := owned(program, s))]
+    return rows == 1 or (program.rows >= FEWEST_ROWS * rows and rows * sum(of.elements * nbytes(dtype) for of, dtype in elements) <= MOST_BYTES)
 
 
 def takes(program: Program) -> bool:
@@ -71,11 +71,12 @@ def takes(program: Program) -> bool:
 
 def space(task: Task) -> Space[RowScattering]:
     program = task.program()
-    axes = (Axis("block", (256, 128, 512)), common.vector_axis(program), Axis("rows", (1, 4, 16, 64)))
+    enough = next((rows for rows in _ROWS if rows * program.cols >= _MOST_AT_ONCE and _fits(program, rows)), 1)
+    axes = (Axis("block", (256, 128, 512)), common.vector_axis(program), Axis("rows", tuple(dict.fromkeys((enough, *_ROWS)))))
     constraints = (
         common.vector_width(program.col_size),
-        Constraint("shared_memory", ("rows",), "the results of so many rows do not fit a block's shared memory", lambda s: s.shared_bytes <= MOST_BYTES),
-        Constraint("idle_processors", ("rows",), "too few blocks are left for the device", lambda s: s.rows == 1 or program.rows >= FEWEST_ROWS * s.rows),
+        Constraint("shared_memory", ("rows",), "the results of so many rows do not fit a block's shared memory, or too few blocks are left for the device",
+                   lambda s: _fits(program, s.rows)),
         Constraint("busy_threads", ("block", "vec", "rows"), "fewer rows keep the block's threads as busy",
                    lambda s: s.rows == 1 or s.rows // 4 * program.cols < 4 * s.block * s.vec),
     )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The schedule ``small_product`` for CUDA."""
