@@ -43,8 +43,9 @@ def arguments(schedule: Schedule, program: Program | None = None) -> list[Argume
             found.append(Argument(output_pointer(store.tensor), role, tensor, dtype=store.dtype))
     found += [Argument(output_pointer(s.tensor), "out", s.tensor, dtype=s.dtype) for s in program.scatters]
     if program.recurrence:
-        found += [Argument(pointer(t), "in", t) for t in program.recurrence.reads]
-        found += [Argument(output_pointer(name), "out", name) for name, _ in program.recurrence.results]
+        dtype = program.recurrence.dtype
+        found += [Argument(pointer(t), "in", t, dtype=dtype) for t in program.recurrence.reads]
+        found += [Argument(output_pointer(name), "out", name, dtype=dtype) for name, _ in program.recurrence.results]
     if program.product:
         found += [Argument(pointer(t), "in", t, dtype=program.product.dtypes[t]) for t in program.product.reads]
         found += [Argument(output_pointer(s.tensor), "out", s.tensor, dtype=s.dtype) for s in program.product.behind.stores]

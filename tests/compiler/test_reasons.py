@@ -56,7 +56,7 @@ def test_reason_is_what_the_device_lacks(lacks: str, expected: str) -> None:
     ("layers", "expected"),
     [
         ("nn.LSTM(12, 8)", "plans with a kernel of it are predicted to be no faster"),
-        ("nn.LSTM(12, 8, proj_size=3)", "our kernels of recurrent layers are for float32, without projections and dropout between layers"),
+        ("nn.LSTM(12, 8, proj_size=3)", "our kernels of recurrent layers are for one dtype, without projections and dropout between layers"),
     ],
 )
 def test_reason_of_recurrent_layers(layers: str, expected: str) -> None:

@@ -288,7 +288,6 @@ LEAVES_ALONE = {
     "layers of two directions as a wave": ("return self.rnn(x)", "self.rnn = nn.RNN(12, 5, 2, bidirectional=True)", "torch.randn(3, 4, 12)", "eval", (), "layers_as_wave"),
     "dropout between layers": ("return self.lstm(x)[0]", "self.lstm = nn.LSTM(12, 5, 2, dropout=0.5)", "torch.randn(3, 4, 12)", "train", (), "layers_apart"),
     "a projection": ("return self.lstm(x)[0]", "self.lstm = nn.LSTM(12, 5, proj_size=3)", "torch.randn(3, 4, 12)", "eval", (), "layers_apart"),
-    "recurrent layers of a half type": ("return self.gru(x.bfloat16())[0]", "self.gru = nn.GRU(12, 5).bfloat16()", "torch.randn(3, 4, 12)", "eval", (), "layers_apart"),
     "attention of broadcast heads": ("return F.scaled_dot_product_attention(x, x[:1], x[:1])", "", "torch.randn(2, 3, 5)", "eval", (), "attention_apart"),
     "attention with dropout": ("return F.scaled_dot_product_attention(x, x, x, dropout_p=0.5)", "", "torch.randn(2, 3, 5)", "eval", (), "attention_apart"),
     "a bias of attention": ("return F.scaled_dot_product_attention(x, x, x, x[:, :, :3])", "", "torch.randn(2, 3, 5)", "eval", (), "masks_as_biases"),

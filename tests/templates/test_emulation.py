@@ -255,6 +255,12 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "a recurrent layer in both directions": (
         ("return self.gru(x)[0]", "self.gru = nn.GRU(6, 132, bidirectional=True, batch_first=True, bias=False)", "torch.randn(7, 3, 6)", "x"), r"linear\(library\) \+ recurrence", [
             {"slice": 7}, {"slice": 4}]),
+    "bfloat16, a wave of recurrent layers": (
+        ("return torch.cat([*self.lstm(x, (y, y))[1]], 2)", "self.lstm = nn.LSTM(8, 40, 3).bfloat16()", "torch.randn(4, 5, 8).bfloat16(), torch.randn(3, 5, 40).bfloat16()", "x, y"), _RECURRENT, [
+            {"units": 16, "slice": 5, "warps": 8}, {"units": 16, "slice": 2, "warps": 4}]),
+    "float16, a recurrent layer in both directions": (
+        ("return self.gru(x)[0]", "self.gru = nn.GRU(8, 136, bidirectional=True, batch_first=True, bias=False).half()", "torch.randn(19, 3, 8).half()", "x"), r"linear\(library\) \+ recurrence", [
+            {"slice": 19}]),
     "sums along the rows that they are of": (("y = x.sum(1, keepdim=True)\nreturn torch.cat([x - y, y.expand(70, 36) * 2.0], 1)", "", "torch.randn(70, 36)", "x"),
                                              r"inner_reduction\[sum, sub, mul\] \+ pointwise", [{"row_per": "warp"}]),
 }  # fmt: skip
@@ -266,6 +272,7 @@ _MULTIPROCESSORS = {
     "three warpgroups in turns, with a batch of matrices": 10, "bfloat16, two blocks of a multiprocessor": 10, "bfloat16, tiles of 192 columns": 4,
     "bfloat16, tiles of 192 columns, with columns of both for rows": 4, "bfloat16, tiles of rows for two blocks": 66,
     "a wave of recurrent layers": 9, "a recurrent layer in both directions": 10,
+    "bfloat16, a wave of recurrent layers": 9, "float16, a recurrent layer in both directions": 10,
 }  # fmt: skip
 
 

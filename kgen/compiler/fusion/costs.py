@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from kgen.compiler.fusion.steps import FusionPlan, Kernel
-from kgen.compiler.graph.dtypes import is_float, nbytes
+from kgen.compiler.graph.dtypes import is_float, is_narrow, nbytes
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.graph.library_call import keywords
 from kgen.compiler.loops.passes import passes_of
@@ -71,7 +71,8 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int,
     moved = plan.bytes_moved(kernel)
     if program.recurrence:
         node = plan.graph.node(kernel.nodes[0])
-        return Cost(moved, flops(plan.graph, node), steps=recurrent_steps(plan.graph, node))
+        products = 1 if is_narrow(program.recurrence.dtype) else 0  # those of half types are for tensor cores
+        return Cost(moved, flops(plan.graph, node), products, steps=recurrent_steps(plan.graph, node))
     operations = sum(flops(plan.graph, plan.graph.node(name)) for name in kernel.nodes)
     if program.contraction:
         staged = plan.graph.type(program.contraction.x).nbytes if program.contraction.window else 0  # written and read in half

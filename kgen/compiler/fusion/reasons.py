@@ -65,7 +65,7 @@ def _refused(graph: OpGraph, node: Node) -> str:
     if node.op.endswith(CHANNELS_LAST):
         return "the library reads its images with channels last, which our kernels of it do not"
     if node.op in RECURRENT_CALLS:
-        return _NO_FASTER if layers_of(graph, node) else "our kernels of recurrent layers are for float32, without projections and dropout between layers"
+        return _NO_FASTER if layers_of(graph, node) else "our kernels of recurrent layers are for one dtype, without projections and dropout between layers"
     known = BY_TARGET.get(node.op)
     if known is None:
         return f"no kernel of ours computes {node.op.removesuffix('.default')}"

@@ -367,7 +367,9 @@ class Program:
     @cached_property
     def tensor_dtypes(self) -> dict[str, str]:
         """The dtype of each tensor that is read or written."""
-        return {**{s.source: s.dtype for s in self.scatters if s.source}, **{x.tensor: x.dtype for x in (*self.stores, *self.scatters, *self.reads)}}
+        of = self.recurrence
+        recurrent = {name: of.dtype for name in (*of.reads, *(result for result, _ in of.results))} if of else {}
+        return {**recurrent, **{s.source: s.dtype for s in self.scatters if s.source}, **{x.tensor: x.dtype for x in (*self.stores, *self.scatters, *self.reads)}}
 
     @cached_property
     def dtypes(self) -> dict[str, str]:

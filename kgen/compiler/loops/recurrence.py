@@ -60,7 +60,8 @@ class Recurrence:
 
     ``products`` are the first layers' input products: ``[steps, batch, directions * gates * hidden]``, or with the batch
     first. ``states`` are the initial ones ``[all layers, batch, hidden]``, which begin at layer ``first``; zeros where there are none.
-    With two directions, the second one goes from the last step back. ``results`` are stored, each with what it is.
+    With two directions, the second one goes from the last step back. ``results`` are stored, each with what it is. All tensors are
+    of ``dtype``. The owner of a state keeps it in float32.
     """
 
     cell: Cell
@@ -74,6 +75,7 @@ class Recurrence:
     states: tuple[str, ...]
     first: int
     results: tuple[tuple[str, int], ...]
+    dtype: str = "float32"
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -28,7 +28,8 @@ def recurrence_of(graph: OpGraph, names: Sequence[str], outputs: Sequence[str]) 
     products = graph.type(node.values[0]).sizes()
     steps, batch = (products[1], products[0]) if node["batch_first"] else (products[0], products[1])
     of = Recurrence(cell, node.values[0], node["hidden"], steps, batch, node["batch_first"], node["directions"], tuple(layers), states,
-                    node["first"], tuple((n.name, n["result"]) for n in nodes))  # fmt: skip
+                    node["first"], tuple((n.name, n["result"]) for n in nodes),
+                    graph.type(node.values[0]).dtype)  # fmt: skip
     size = steps if isinstance(steps, BatchSize) else batch
     rows = dict(zip(products, graph.type(node.values[0]).shape))[size]
     return Program(rows, of.hidden, size, of.hidden, (), (), (), (), (), recurrence=of)

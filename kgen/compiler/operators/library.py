@@ -101,7 +101,7 @@ def _left(family: str, operators: str, reason: str) -> Left:
 
 #: Operators that stay calls of the library. The page on the compiler shows this table.
 LEFT = (
-    _left("some recurrent layers", "lstm gru rnn_tanh rnn_relu", "of half types, with projections, of packed sequences, of more weights than registers hold"),
+    _left("some recurrent layers", "lstm gru rnn_tanh rnn_relu", "with projections, of packed sequences, of more weights than registers hold; on a CPU, of half types"),
     _left("Fourier transforms", "fft_fft fft_ifft fft_rfft fft_irfft fft_fft2 stft istft", "cuFFT's and MKL's kernels"),
     _left("sorting", "sort argsort topk kthvalue median mode unique_consecutive", "their order is no loop over elements; `topk` of up to 64 is as many reductions"),
     _left("searching", "searchsorted histc bincount", "loops whose lengths depend on values"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import FoldedWeight, Node, Operand, OpGraph, Tensor
 from kgen.compiler.graph.library_call import Applied, Many, Value, X, Y, Z, functional, torch_
 from kgen.compiler.loops.recurrence import OUTPUT
@@ -54,7 +55,7 @@ def _all(graph: OpGraph, wave: bool) -> OpGraph:
 
 
 def layers_of(graph: OpGraph, node: Node) -> Layers | None:
-    """The arguments of a call that kernels may take; ``None`` of others: half types, projections, dropout between layers."""
+    """The arguments of a call that kernels may take; ``None`` of others: of several dtypes, projections, dropout between layers."""
     args = node.call.args if isinstance(node.call, Applied) else ()
     if len(args) != 9 or node.call.kwargs or any(u.op != "_operator.getitem" for u in graph.users(node.name)):
         return None
@@ -64,7 +65,8 @@ def layers_of(graph: OpGraph, node: Node) -> Layers | None:
         return None
     names, directions, each = [node.values[value.number] for value in params.items], 2 if both else 1, 4 if biased else 2
     rest = [node.values[value.number] for value in (x, *given)]
-    plain = all(graph.type(name).dtype == "float32" for name in (*rest, *names))
+    dtypes = {graph.type(name).dtype for name in (*rest, *names)}
+    plain = len(dtypes) == 1 and (dtypes == {"float32"} or all(map(is_narrow, dtypes)))
     if len(names) != depth * directions * each or not plain or not all(map(graph.is_weight, names)) or graph.changed.intersection(names):
         return None
     weight, multiples = graph.type(names[1]), graph.type(rest[0]).multiples
@@ -106,12 +108,12 @@ def _products(graph: OpGraph, of: Layers, x: str, layer: int, nodes: list[Node])
             operands.append(names[0])
             continue
         one = graph.type(names[0])
-        both = FoldedWeight(graph.fresh(f"{names[0]}_both"), Tensor((2 * one.shape[0], *one.shape[1:])), torch_("cat", (X, Y)), names)
+        both = FoldedWeight(graph.fresh(f"{names[0]}_both"), Tensor((2 * one.shape[0], *one.shape[1:]), one.dtype), torch_("cat", (X, Y)), names)
         graph = graph.with_folded(both)
         operands.append(both.name)
     of_x = next((n.type for n in nodes if n.name == x), None) or graph.type(x)
     columns = of.directions * graph.type(params[0][0]).shape[0]
-    type_ = Tensor((*of_x.shape[:2], columns), "float32", (*of_x.multiples[:2], 0))
+    type_ = Tensor((*of_x.shape[:2], columns), of_x.dtype, (*of_x.multiples[:2], 0))
     name = graph.fresh(f"{of.name}_products_{layer}" if of.depth > 1 else f"{of.name}_products")
     nodes.append(Node(name, "linear", (x, *operands), type_, functional("linear", *(X, Y, Z)[: len(operands) + 1])))
     return graph, name
@@ -134,8 +136,8 @@ def _recurrence(
     made = {}
     for result in sorted(results):
         width = hidden * of.directions
-        each = Tensor((*type_.shape[:2], width), "float32", (*type_.multiples[:2], 0))
-        final = Tensor((depth * of.directions, type_.shape[batch], hidden), "float32", (0, type_.multiples[batch], 0))
+        each = Tensor((*type_.shape[:2], width), type_.dtype, (*type_.multiples[:2], 0))
+        final = Tensor((depth * of.directions, type_.shape[batch], hidden), type_.dtype, (0, type_.multiples[batch], 0))
         stem = ("output", "hidden", "cell")[result]
         made[result] = graph.fresh(f"{of.name}_{stem}" if depth == of.depth else f"{of.name}_{stem}_{first}")
         nodes.append(Node(made[result], of.op, tuple(inputs), each if result == OUTPUT else final, None, (*attrs.items(), ("result", result))))

@@ -426,6 +426,12 @@ static inline void ld_relaxed_gpu_global_v4_f32(float& x, float& y, float& z, fl
     const uint4 bits = *reinterpret_cast<const uint4*>(from);
     std::memcpy(&x, &bits.x, 4), std::memcpy(&y, &bits.y, 4), std::memcpy(&z, &bits.z, 4), std::memcpy(&w, &bits.w, 4);
 }
+static inline void ld_relaxed_gpu_global_v4_u32(uint32_t& x, uint32_t& y, uint32_t& z, uint32_t& w, const void* from) {
+    poll();
+    const uint4 bits = *static_cast<const uint4*>(from);
+    x = bits.x, y = bits.y, z = bits.z, w = bits.w;
+}
+static inline void st_relaxed_gpu_global_u16(void* to, uint16_t bits) { std::memcpy(to, &bits, 2), emulation::changed(); }
 static inline void st_relaxed_gpu_global_u32(void* to, uint32_t bits) { std::memcpy(to, &bits, 4), emulation::changed(); }
 static inline void st_global_v2_b32(void* to, uint32_t x, uint32_t y) { *static_cast<uint2*>(to) = {x, y}; }
 static inline void st_global_v4_b32(void* to, uint32_t x, uint32_t y, uint32_t z, uint32_t w) { *static_cast<uint4*>(to) = {x, y, z, w}; }

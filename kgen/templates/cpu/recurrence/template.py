@@ -23,8 +23,9 @@ class Recurrent(common.Vectorised):
 
 
 def takes(program: Program) -> bool:
-    """Programs of one recurrent layer: in a wave of several, cores would multiply a few rows at a time."""
-    return program.recurrence is not None and program.recurrence.depth == 1
+    """Programs of one recurrent layer in float32: in a wave of several, cores would multiply a few rows at a time."""
+    of = program.recurrence
+    return of is not None and of.depth == 1 and of.dtype == "float32"
 
 
 def space(task: Task) -> Space:

@@ -1,4 +1,7 @@
-"""Recurrent layers in CUDA: one cooperative kernel takes all steps, with the weights in registers."""
+"""Recurrent layers in CUDA: one cooperative kernel takes all steps, with the weights in registers.
+
+States of float32 are multiplied by ordinary instructions, those of half types by tensor cores (mma).
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,16 @@ from kgen.codegen.arguments import arguments as pointers, declared, rendering
 from kgen.codegen.c_printer import output_pointer, pointer
 from kgen.codegen.recurrent import recurrent_context, sizes_of
 from kgen.codegen.space import Axis, Constraint, Space
+from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Rendering, Schedule, Task, Template, parameter
+from kgen.compiler.graph.dtypes import DTYPES, is_narrow, nbytes
 from kgen.compiler.loops.program import Program
 from kgen.compiler.loops.recurrence import CELL, HIDDEN, OUTPUT, Recurrence
 
 _MOST_WEIGHTS = 5 << 20  # elements; the registers of a large GPU hold as many
 _MOST_SLICE = 64  # rows of the batch
 _MOST_IN_FLIGHT = 8  # vectors of a thread
+_MMA_ROWS, _MMA_STATES = 16, 16  # of a weight, and of the batch, that a warp's products of half types take
 _OTHER_REGISTERS = 48  # of a thread, for addresses and what is loaded
 
 
@@ -32,6 +38,10 @@ class Recurrent(Schedule):
         return self.program.recurrence
 
     @property
+    def narrow(self) -> bool:
+        return is_narrow(self.of.dtype)
+
+    @property
     def threads(self) -> int:
         return 32 * self.warps
 
@@ -42,13 +52,43 @@ class Recurrent(Schedule):
 
     @property
     def k(self) -> int:
-        """Elements of a state in shared memory: four for each lane of a warp, once or more."""
+        """Elements of a state that are multiplied: four for each lane of a warp, once or more."""
         return -(-self.of.hidden // 128) * 128
+
+    @property
+    def pitch(self) -> int:
+        """Elements from a state to the next one in shared memory. Those of 16 bits begin in other banks."""
+        return self.k + 8 if self.narrow else self.k
+
+    @property
+    def per_vector(self) -> int:
+        """Elements of 16 bytes."""
+        return 16 // nbytes(self.of.dtype)
+
+    @property
+    def groups(self) -> int:
+        """Groups of 16 rows of a weight of half types, each for a warp or for several."""
+        return -(-self.of.cell.gates * self.units // _MMA_ROWS)
+
+    @property
+    def splits(self) -> int:
+        """Warps that share rows of a weight, each with a part of k; 0 where groups of rows are more than warps."""
+        return self.warps // self.groups if self.narrow else 1
+
+    @property
+    def tiles(self) -> int:
+        """Of 16 of k, of a warp's part."""
+        return self.k // 16 // max(self.splits, 1)
 
     @property
     def warp_rows(self) -> int:
         """Rows of a weight that a warp has."""
-        return -(-self.of.cell.gates * self.units // self.warps)
+        return _MMA_ROWS if self.narrow else -(-self.of.cell.gates * self.units // self.warps)
+
+    @property
+    def padded_rows(self) -> int:
+        """Rows of a weight that are multiplied."""
+        return self.warp_rows * (self.groups if self.narrow else self.warps)
 
     @property
     def padded_slice(self) -> int:
@@ -63,7 +103,7 @@ class Recurrent(Schedule):
     @property
     def vectors(self) -> int:
         """Vectors of a state that a thread reads."""
-        return -(-self.slice * self.of.hidden // 4 // self.threads)
+        return -(-self.slice * self.of.hidden // self.per_vector // self.threads)
 
     @property
     def in_flight(self) -> int:
@@ -77,22 +117,26 @@ class Recurrent(Schedule):
 
     @property
     def shared_bytes(self) -> int:
-        of_states, of_products = self.padded_slice * self.k, self.warps * self.warp_rows * self.slice
-        return 4 * (of_states + of_products) * (2 if self.of.depth > 1 else 1)
+        of_states, of_products = nbytes(self.of.dtype) * self.padded_slice * self.pitch, 4 * self.splits * self.padded_rows * self.slice
+        return (of_states + of_products) * (2 if self.of.depth > 1 else 1)
 
     @cached_property
     def registers(self) -> int:
         """Registers that a thread needs, about."""
         inner = 2 if self.of.depth > 1 else 1
-        weights = inner * self.warp_rows * self.k // 32
+        weights = inner * (4 * self.tiles if self.narrow else self.warp_rows * self.k // 32)
         elements = self.owned * (self.of.cell.gates * (1 + inner) + len(self.of.cell.states))
-        return weights + elements + 4 * (2 if self.ahead else 1) * self.in_flight + self.warp_rows * self.together + 4 * self.together + _OTHER_REGISTERS
+        products = 12 if self.narrow else self.warp_rows * self.together + 4 * self.together
+        return weights + elements + 4 * (2 if self.ahead else 1) * self.in_flight + products + _OTHER_REGISTERS
 
 
 def takes(program: Program) -> bool:
     """Programs of recurrent layers whose weights registers can hold, and whose rows are whole vectors."""
     of = program.recurrence
-    return of is not None and of.hidden % 4 == 0 and _weights(of) <= _MOST_WEIGHTS
+    if of is None:
+        return False
+    fit = 4 // nbytes(of.dtype)  # elements in a register
+    return of.hidden % (4 * fit) == 0 and _weights(of) <= fit * _MOST_WEIGHTS
 
 
 def _weights(of: Recurrence) -> int:
@@ -109,18 +153,22 @@ def space(task: Task) -> Space:
     units = tuple(dict.fromkeys(min(n, of.hidden) for n in (least, -(-least // 4) * 4, 2 * least, 4 * least)))
     batch = of.batch if isinstance(of.batch, int) else program.rows
     slices = tuple(dict.fromkeys(min(-(-batch // parts), _MOST_SLICE) for parts in (1, 2, 4)))
-    axes = (Axis("units", units), Axis("warps", (8, 12, 16, 4)), Axis("slice", slices), Axis("together", (2, 4, 1)))
+    axes = (Axis("units", units), Axis("warps", (8, 12, 16, 4)), Axis("slice", slices), Axis("together", (_MMA_STATES,) if is_narrow(of.dtype) else (2, 4, 1)))
     return Space(partial(Recurrent, task), axes, (
         Constraint("registers", ("units", "warps", "slice", "together"), "its weights do not fit in registers",
                    lambda s: s.registers <= min(hardware.registers_per_thread, hardware.registers_per_multiprocessor // s.threads)),
         Constraint("shared_bytes", ("units", "warps", "slice", "together"), "more shared memory than a block may have",
                    lambda s: s.shared_bytes <= hardware.shared_bytes_per_block),
         Constraint("sums", ("units", "warps", "together"), "a lane has one sum at most of those that a warp adds up",
-                   lambda s: s.warp_rows * s.together <= 32),
+                   lambda s: s.narrow or s.warp_rows * s.together <= 32),
         Constraint("idle_warps", ("units", "warps"), "a warp without a row of the weights waits for the others",
-                   lambda s: s.warps <= of.cell.gates * s.units),
+                   lambda s: s.narrow or s.warps <= of.cell.gates * s.units),
+        Constraint("whole_parts", ("units", "warps"), "warps share groups of 16 rows of the weights, each with as large a part of k",
+                   lambda s: not s.narrow or (s.splits > 0 and s.warps % s.groups == 0 and s.k // 16 % s.splits == 0)),
+        Constraint("tensor_cores", ("together",), "products of half types need the tensor cores of sm_80",
+                   lambda s: not s.narrow or hardware.capability >= 80),
         Constraint("whole_groups", ("slice", "together"), "a group of rows that is larger than a slice multiplies zeros",
-                   lambda s: s.together <= s.slice),
+                   lambda s: s.narrow or s.together <= s.slice),
     ))  # fmt: skip
 
 
@@ -129,11 +177,13 @@ def render(schedule: Recurrent) -> Rendering:
     elements = f"{of.hidden * of.directions} * steps * batch"
     args = pointers(schedule)
     output = output_pointer(of.result(OUTPUT)) if of.result(OUTPUT) else ""
-    memories = [f"workspace + {number} * {elements}" for number in range(of.depth - 1)] + [output or f"workspace + {of.depth - 1} * {elements}"]
+    element = DTYPES[of.dtype].memory
+    workspace = f"reinterpret_cast<{element}*>(workspace)" if schedule.narrow else "workspace"
+    memories = [f"{workspace} + {number} * {elements}" for number in range(of.depth - 1)] + [output or f"{workspace} + {of.depth - 1} * {elements}"]
     kept = of.depth - bool(output)  # layers whose outputs are no result
     if kept:
         extents = [str(of.hidden * of.directions * kept), *sizes_of(of).values()]
-        args.append(Argument("workspace", "workspace", size=" * ".join(extents)))
+        args.append(Argument("workspace", "workspace", size=" * ".join(extents) + (" // 2" if schedule.narrow else "")))
     fields = [name for name in ("weight", "bias", "inner_weight", "inner_bias") if getattr(of.layers[-1], name)]
     layers = [
         [*(pointer(tensor) if (tensor := getattr(layer, name)) else "nullptr" for name in fields), memories[number // of.directions]]
@@ -145,11 +195,15 @@ def render(schedule: Recurrent) -> Rendering:
     context = {
         **shared,
         "threads": schedule.threads, "units": schedule.units, "slice": schedule.slice, "together": schedule.together,
-        "blocks": schedule.blocks, "k": schedule.k, "warp_rows": schedule.warp_rows, "padded_rows": schedule.warps * schedule.warp_rows,
+        "blocks": schedule.blocks, "k": schedule.k, "warp_rows": schedule.warp_rows, "padded_rows": schedule.padded_rows,
+        "narrow": schedule.narrow, "type": element, "vector": "uint4" if schedule.narrow else "float4", "per_vector": schedule.per_vector, "pitch": schedule.pitch,
+        "warps": schedule.warps, "groups": schedule.groups, "tiles": schedule.tiles, "splits": schedule.splits, "mma": symbol(DTYPES[of.dtype].mma) if schedule.narrow else "",
+        "peek": symbol("peek_halves" if schedule.narrow else "peek"), "publish": symbol("publish_half" if schedule.narrow else "publish"),
+        "is_published": symbol("halves_are_published" if schedule.narrow else "is_published"),
         "padded_slice": schedule.padded_slice, "owned": schedule.owned, "vectors": schedule.vectors, "in_flight": schedule.in_flight, "ahead": schedule.ahead, "shared_bytes": schedule.shared_bytes,
         "depth": of.depth, "biased": bool(of.layers[0].bias), "first_layer": of.first, "fields": fields, "layers": layers, "last": last,
         "kept": [state for state in of.cell.states if state in shared["used"] or state in dict(last)],
-        "begins": [("workspace", f"{kept} * {elements}")] * bool(kept) + [(output, elements)] * bool(output),
+        "begins": [(workspace, f"{kept} * {elements}")] * bool(kept) + [(output, elements)] * bool(output),
     }  # fmt: skip
     found = rendering(schedule, args, context)
     mine = {"parameters": ", ".join(map(declared, own)), "arguments": ", ".join(a.name for a in own)}
