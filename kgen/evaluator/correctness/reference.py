@@ -73,8 +73,8 @@ def generator_states(devices: Sequence[torch.device | str]) -> list[torch.Tensor
 def seed_for(device: str, number: int) -> None:
     """Seed the random numbers of a device, and of the CPU.
 
-    ``torch.manual_seed`` keeps the stack for each kind of device that has not started, which takes a third of the time of a
-    small problem's reference on the CPU.
+    ``torch.manual_seed`` formats the whole stack for each kind of device that has not started. On the CPU, that took a third
+    of the time of a small reference.
     """
     if kind_of(device).accelerator:
         torch.manual_seed(number)
