@@ -9,6 +9,7 @@ serves until the process with the number ``OWNER`` ends. The first who needs it 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import runpy
 import select
@@ -20,6 +21,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -59,48 +61,80 @@ class Forked:
         os.close(self._pidfd)
 
 
-@contextmanager
-def servers_forked(folder: Path, owner: int) -> Iterator[None]:
-    """Fork servers that this process starts are forked; processes with the same ``folder`` and owner share the one that forks.
+@dataclass(frozen=True)
+class Forking:
+    """Where the process that forks is found: its ``folder`` and ``owner``, and the environment in which it starts."""
+
+    folder: Path
+    owner: int
+    environment: Mapping[str, str]
+
+    @property
+    def text(self) -> str:
+        """For the variable ``FORKED_SERVERS``, with the variables that decide whether a server can be forked."""
+        return json.dumps([str(self.folder), self.owner, _read_once(self.environment)])
+
+    def launched(self, request: dict[str, Any], fds: Sequence[int]) -> Forked:
+        from kgen.evaluator.runtime.channel import Channel
+
+        address = f"\0kgen-tests-{self.owner}"
+        with open(self.folder / "forking.lock", "w") as lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if sock.connect_ex(address):
+                self._start(address[1:], sock)
+            channel = Channel(sock)
+            channel.send(request, fds)
+            answer, (pidfd,) = channel.receive(time.monotonic() + _PATIENCE)
+        return Forked(answer["pid"], pidfd)
+
+    def _start(self, address: str, sock: socket.socket) -> None:
+        command = [sys.executable, __file__, address, str(self.owner)]
+        # Without the folder of a command: what names it counts as left behind by the command.
+        environment = {name: value for name, value in {**os.environ, **self.environment}.items() if not name.startswith("KGEN_")}
+        started = subprocess.Popen(command, cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT)}, start_new_session=True, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while sock.connect_ex(f"\0{address}"):
+            assert started.poll() is None, "the process that forks servers has ended"
+            time.sleep(0.02)
+        started.returncode = 0  # it goes on when this process ends
+
+
+def fork_servers(forking: Forking) -> None:
+    """From now on, have fork servers that this process starts forked.
 
     A server whose environment has another value of a variable that is read once, at a start, is started.
     """
     from kgen.evaluator.runtime import process
 
-    started, own = process.launch, dict(os.environ)
+    started = process.launch
 
     def launch(control: int, modules: Sequence[str], log: int, environment: Mapping[str, str]) -> Any:
-        if _read_once(environment) != _read_once(own):
+        if _read_once(environment) != _read_once(forking.environment):
             return started(control, modules, log, environment)
         request = {"modules": list(modules), "environment": dict(environment), "folder": os.getcwd()}
-        return _asked(folder, owner, own, request, [control, log])
+        return forking.launched(request, [control, log])
 
+    process.launch = launch
+
+
+@contextmanager
+def servers_forked(folder: Path, owner: int) -> Iterator[None]:
+    """Fork servers of this process are forked, and so are those of commands that run ``brief.py``.
+
+    Processes with the same ``folder`` and owner share the one that forks.
+    """
+    from kgen.evaluator.runtime import process
+
+    forking = Forking(folder, owner, dict(os.environ))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "launch", launch)
+        patch.setattr(process, "launch", process.launch)  # as it is now, afterwards
+        patch.setenv("FORKED_SERVERS", forking.text)
+        fork_servers(forking)
         yield
 
 
 def _read_once(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_READ_ONCE) and name not in _SET_BY_SERVERS}
-
-
-def _asked(folder: Path, owner: int, environment: Mapping[str, str], request: dict[str, Any], fds: Sequence[int]) -> Forked:
-    from kgen.evaluator.runtime.channel import Channel
-
-    address = f"\0kgen-tests-{owner}"
-    with open(folder / "forking.lock", "w") as lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if sock.connect_ex(address):
-            command = [sys.executable, __file__, address[1:], str(owner)]
-            started = subprocess.Popen(command, cwd=ROOT, env={**environment, "PYTHONPATH": str(ROOT)}, start_new_session=True)
-            while sock.connect_ex(address):
-                assert started.poll() is None, "the process that forks servers has ended"
-                time.sleep(0.02)
-            started.returncode = 0  # it goes on when this process ends
-        channel = Channel(sock)
-        channel.send(request, fds)
-        answer, (pidfd,) = channel.receive(time.monotonic() + _PATIENCE)
-    return Forked(answer["pid"], pidfd)
 
 
 def _serve(address: str, owner: int) -> None:

@@ -152,10 +152,13 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[Ended, 
 
 
 def _processes(mark: str) -> Iterator[tuple[int, list[str]]]:
-    """Processes with ``mark`` in their environment, and their command lines."""
+    """Processes with ``mark`` in their environment, or in the names of their folder or of where their output goes.
+
+    Servers of tests are forked, with the environment of the process that forks them.
+    """
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if mark.encode() in (folder / "environ").read_bytes():
+            if mark.encode() in (folder / "environ").read_bytes() or any(mark in os.readlink(folder / name) for name in ("cwd", "fd/1")):
                 yield int(folder.name), (folder / "cmdline").read_text().split("\0")
         except OSError:
             continue

@@ -37,10 +37,10 @@ def evaluator(home, problem, notices):
 
 @pytest.fixture(scope="session")
 def evaluator_of(home):
-    """Makes evaluators of other problems, which share a fork server; eager is their only baseline, and the cache warm."""
+    """Makes evaluators of other problems, which share a fork server. The cache is warm; where candidates are timed, eager is the only baseline."""
     lender = Lender()
-    yield lambda problem, accuracy=Accuracy.FP32: lender.lend(Evaluator(
-        problem, device="cpu", accuracy=accuracy, home=home, baselines=("eager",), cache="warm"))
+    yield lambda problem, accuracy=Accuracy.FP32, timed=False: lender.lend(Evaluator(
+        problem, device="cpu", accuracy=accuracy, home=home, baselines=("eager",) if timed else (), cache="warm"))
     lender.close()
 
 

@@ -108,29 +108,30 @@ def get_inputs():
 def on(tmp_path, evaluator_of):
     """An evaluator of a problem given as text."""
 
-    def make(text, accuracy=Accuracy.FP32, mode=None):
+    def make(text, accuracy=Accuracy.FP32, mode=None, timed=False):
         path = tmp_path / "problem.py"
         path.write_text(text)
-        return evaluator_of(read_problem(str(path), mode=mode), accuracy)
+        return evaluator_of(read_problem(str(path), mode=mode), accuracy, timed)
 
     return make
 
 
-def judged(evaluator, source):
-    return evaluator.evaluate(Candidate(source, "by hand", {}, "cpu", origin=Trust.FOREIGN), evaluator.builder().build(source))
+def judged(evaluator, source, timed=False):
+    candidate = Candidate(source, "by hand", {}, "cpu", origin=Trust.FOREIGN)
+    return evaluator.evaluate(candidate, evaluator.builder().build(source), timed=timed)
 
 
 def new(text):
     return text.replace("class Model(", "class ModelNew(")
 
 
-@pytest.mark.parametrize("text", [DROPOUT, MANY, SQUARE, RELU, UNUSUAL],
+@pytest.mark.parametrize("text, timed", [(DROPOUT, True), (MANY, True), (SQUARE, False), (RELU, False), (UNUSUAL, True)],
                          ids=["dropout", "many", "square", "relu", "unusual"])
-def test_the_problems_own_module_is_right(on, text):
-    with on(text) as evaluator:
-        evaluation = judged(evaluator, new(text))
+def test_the_problems_own_module_is_right(on, text, timed):
+    with on(text, timed=timed) as evaluator:
+        evaluation = judged(evaluator, new(text), timed)
         assert evaluation.status is Status.OK, evaluation.reason
-        assert evaluation.timing is not None
+        assert (evaluation.timing is not None) == timed
 
 
 def test_dropout_with_another_probability_is_wrong(on):
@@ -196,8 +197,8 @@ def test_what_a_problem_does_not_hand_on_itself_must_be_new(on):
 
 
 def test_both_modes_are_judged_and_timed_together(on):
-    with on(DROPOUT, mode="both") as evaluator:
-        evaluation = judged(evaluator, new(DROPOUT))
+    with on(DROPOUT, mode="both", timed=True) as evaluator:
+        evaluation = judged(evaluator, new(DROPOUT), timed=True)
         assert evaluation.status is Status.OK, evaluation.reason
         assert {row.case for row in evaluation.errors} >= {"as given (train)", "as given (eval)"}
 

@@ -51,16 +51,17 @@ WRONG = {
 def evaluator(tmp_path_factory: pytest.TempPathFactory, evaluator_of) -> Evaluator:
     path = tmp_path_factory.mktemp("state") / "problem.py"
     path.write_text(TEXT)
-    with evaluator_of(read_problem(str(path))) as running:
+    with evaluator_of(read_problem(str(path)), timed=True) as running:
         yield running
 
 
-def judged(evaluator: Evaluator, source: str) -> Evaluation:
-    return evaluator.evaluate(Candidate(source, "by hand", {}, "cpu", origin=Trust.FOREIGN), evaluator.builder().build(source))
+def judged(evaluator: Evaluator, source: str, timed: bool = False) -> Evaluation:
+    candidate = Candidate(source, "by hand", {}, "cpu", origin=Trust.FOREIGN)
+    return evaluator.evaluate(candidate, evaluator.builder().build(source), timed=timed)
 
 
 def test_module_with_state_of_its_own_is_right_in_every_run(evaluator: Evaluator) -> None:
-    evaluation = judged(evaluator, NEW)
+    evaluation = judged(evaluator, NEW, timed=True)
     assert (evaluation.status, LABEL in evaluation.labels) == (Status.OK, False), evaluation.reason
     assert {f"state ['{name}']" for name in STATE} <= {row.output for row in evaluation.errors}
 

@@ -121,7 +121,7 @@ def serve(home: Home, *options: str) -> Served:
     (home.folder / "files" / "doubled.py").write_text(PROBLEM)
     (home.folder / "tokens").write_text(f"{MINE}\n{THEIRS}\n")
     arguments = ("--port", "0", "--device", "cpu", "--tokens", "tokens", "--problems", "files", "--time", "0.2")
-    process = home.start("serve", *arguments, *options)
+    process = home.start_brief("serve", *arguments, *options)
     assert process.stdout
     line = process.stdout.readline()
     assert line.startswith("http://127.0.0.1:"), process.communicate()

@@ -109,7 +109,8 @@ def build(folder: Path, text: str, flags: Sequence[str]) -> Path:
     architecture = int(re.search(r"compute_(\d+)", " ".join(flags))[1]) * 10
     cpp = "#include <cuda_runtime.h>\n" + host_text(text)
     more = (*_CHECKS, "-O1", "-g1", f"-D__CUDA_ARCH__={architecture}", f"-D__CUDA_ARCH_LIST__={architecture}")
-    return _built(folder, cpp, [*more, "-include", str(_headers(folder, more))])
+    # The device's library has those of the compiler loaded: to look through them takes most of the linker's time.
+    return _built(folder, cpp, [*more, "-nostdlib", "-include", str(_headers(folder, more))])
 
 
 def _headers(folder: Path, flags: Sequence[str]) -> Path:

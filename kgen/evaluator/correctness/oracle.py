@@ -28,7 +28,7 @@ from kgen.evaluator.correctness.fresh_inputs import FreshInputs
 from kgen.evaluator.correctness.outputs import Outputs
 from kgen.evaluator.correctness.products import Products
 from kgen.evaluator.correctness.random_runs import RandomRuns
-from kgen.evaluator.correctness.reference import Reference, Run, State, construct, draw_weights, flags, generator_states, made_on, set_flags
+from kgen.evaluator.correctness.reference import Reference, Run, State, construct, draw_weights, flags, generator_states, made_on, seed_for, set_flags
 from kgen.evaluator.correctness.resident import Resident
 from kgen.evaluator.correctness.tolerance import Expected, Typical, parts
 from kgen.evaluator.runtime.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span, tensors
@@ -223,7 +223,7 @@ class Oracle:
         """Whether the latest forward, which gave ``run``, drew random numbers that change its values."""
         devices = self.runtime.generators(self.device)
         after = generator_states(devices)
-        torch.manual_seed(0)
+        seed_for(self.device, 0)
         if all(map(torch.equal, after, generator_states(devices))):
             return False
         other = self.reference.eager(self._given, self._states["drawn"], mode, 1)

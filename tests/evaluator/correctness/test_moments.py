@@ -214,15 +214,15 @@ def random_problem(request, evaluator_of, tmp_path_factory):
     text = PROBLEM.format(forward=FORWARDS[request.param])
     path = tmp_path_factory.mktemp("random") / f"{request.param}.py"
     path.write_text(text)
-    with evaluator_of(read_problem(str(path), mode="train")) as evaluator:
-        yield text, lambda source: evaluator.evaluate(
-            Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source))
+    with evaluator_of(read_problem(str(path), mode="train"), timed=True) as evaluator:
+        yield text, lambda source, timed=False: evaluator.evaluate(
+            Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source), timed=timed)
 
 
 @pytest.mark.parametrize("seed", [DRAWN, "torch.initial_seed() + self.calls * 7919"], ids=["drawn", "counted"])
 def test_a_dropout_kernel_of_its_own_is_right_and_labelled(random_problem, seed):
     text, judge = random_problem
-    evaluation = judge(own(text, seed=seed))
+    evaluation = judge(own(text, seed=seed), timed=seed == DRAWN)
     assert evaluation.status is Status.OK, evaluation.reason
     assert OWN_NUMBERS in evaluation.labels
     assert all(row.ok for row in evaluation.errors)
@@ -263,7 +263,7 @@ def in_both_modes(evaluator_of, tmp_path_factory):
     path.write_text(text)
     with evaluator_of(read_problem(str(path), mode="both")) as evaluator:
         yield text, lambda source: evaluator.evaluate(
-            Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source))
+            Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source), timed=False)
 
 
 def test_the_label_names_the_mode_where_there_are_two(in_both_modes):
@@ -298,7 +298,7 @@ def test_running_statistics_of_random_numbers_are_judged_by_moments_too(evaluato
     path = tmp_path / "norm.py"
     path.write_text(text)
     with evaluator_of(read_problem(str(path), mode="train")) as evaluator:
-        found = [evaluator.evaluate(Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source))
+        found = [evaluator.evaluate(Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source), timed=False)
                  for source in (own(text), own(text).replace("return self.norm(", "self.norm.momentum = 0.2\n        "
                                                              "return self.norm("))]
     assert found[0].status is Status.OK, found[0].reason
