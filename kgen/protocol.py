@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Mapping, Sequence, TypeAlias
 
+__version__ = "0.1.0"  #: of kgen; it stands beside whatever is measured or rendered
+
 RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: times PyTorch's own error; allowed over a whole tensor
 KERNELBENCH_TOLERANCE = 1e-4  #: absolute and relative
 #: Relative root mean square error of a product of normal numbers; a smaller one was not multiplied in TF32. Measured on

@@ -59,7 +59,7 @@ THIRD_PARTY = {
     "kgen.report.library": allowed(in_functions="vl_convert"),
     "kgen.report.highlight": allowed("pygments"),
     "kgen.store.migrations": allowed("sqlalchemy alembic"),
-    "kgen.api": allowed(in_functions="torch"),
+    "kgen.optimized.api": allowed(in_functions="torch"),
     "kgen.optimized": allowed("torch"),  # it is used in programs that have torch
     "kgen.evaluator": allowed("torch"),  # what the oracle and the workers are made of
     **{f"kgen.evaluator.runtime.{name}": allowed() for name in ("channel", "locks", "process", "sandbox")},
@@ -67,7 +67,7 @@ THIRD_PARTY = {
 }
 
 #: Packages that stand above the compiler, the templates and the evaluator.
-_ABOVE = ("kgen.tuning", "kgen.store", "kgen.cli", "kgen.views", "kgen.report", "kgen.browse", "kgen.cluster", "kgen.optimized", "kgen.serve", "kgen.agent", "kgen.api")
+_ABOVE = ("kgen.tuning", "kgen.store", "kgen.cli", "kgen.views", "kgen.report", "kgen.browse", "kgen.cluster", "kgen.optimized", "kgen.serve", "kgen.agent")
 
 #: (importer, imported): never, not even inside a function. Names stand for packages too.
 NEVER = [
@@ -82,7 +82,7 @@ NEVER = [
     ("kgen.tuning", "kgen.cli"),
     ("kgen.tuning", "kgen.cluster"),
     *((stage, above) for stage in ("kgen.tuning", "kgen.store", "kgen.views") for above in ("kgen.serve", "kgen.agent")),
-    *((stage, above) for stage in ("kgen.tuning", "kgen.store", "kgen.views", "kgen.cli") for above in ("kgen.optimized", "kgen.api")),
+    *((stage, above) for stage in ("kgen.tuning", "kgen.store", "kgen.views", "kgen.cli") for above in ("kgen.optimized",)),
     *(("kgen.cluster", stage) for stage in ("kgen.cli", "kgen.store", "kgen.views", "kgen.compiler", "kgen.codegen", "kgen.templates")),
     *(
         (plain, stage)

@@ -27,7 +27,6 @@ REWRITTEN = (
     "docs/make_cases.py",
     "docs/make_cli.py",
     "kgen/__init__.py",
-    "kgen/api.py",
     "kgen/browse",
     "kgen/candidate.py",
     "kgen/cli",

@@ -16,9 +16,9 @@ from typing import Any, Iterator, Sequence
 
 import click
 
-import kgen
 from kgen.errors import InputError, KgenError
 from kgen.interrupted import EXIT_CODE, leave
+from kgen.protocol import __version__
 
 NO_SUCCESS = 1  #: exit code: the work ran, and the answer is no
 INTERRUPTED = EXIT_CODE  #: exit code: Ctrl-C
@@ -158,7 +158,7 @@ def _usage(error: click.ClickException) -> str:
     invoke_without_command=True,  # a bare `kgen` prints the help as an answer, not as an error
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(kgen.__version__, prog_name="kgen")
+@click.version_option(__version__, prog_name="kgen")
 @click.pass_context
 def main(context: click.Context) -> None:
     """Turn a PyTorch module into a faster one that is proven right.

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
 
-from kgen import __version__, plan_name, syntax
+from kgen import plan_name, syntax
 from kgen.candidate import CALL, GRAPH, LAUNCHING, Candidate, Params
 from kgen.codegen.body import Body
 from kgen.codegen.entry import Entry, entry
@@ -31,6 +31,7 @@ from kgen.devices.kinds import KINDS, torch_device
 from kgen.errors import RenderError
 from kgen.plan import Plan
 from kgen.problems.problem import Problem
+from kgen.protocol import __version__
 
 if TYPE_CHECKING:
     import jinja2

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, Mapping, Sequence
 
-import kgen
+from kgen.protocol import __version__
 from kgen.report import ceilings, charts, highlight, leaders as table, library, rows, suite, suite_charts
 from kgen.report.ceilings import Reached, Roof
 from kgen.report.kernels import Kernel, kernels
@@ -142,7 +142,7 @@ def render(sections: Sequence[Section], database: str, scores: Sequence[Score] =
         library=library.javascript(),
         styles=highlight.styles(),
         database=database,
-        version=kgen.__version__,
+        version=__version__,
         now=datetime.now(timezone.utc),
     )
 

@@ -15,11 +15,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-import kgen
 from kgen import paths
 from kgen.devices.kinds import HOST
 from kgen.errors import KgenError
-from kgen.protocol import Accuracy
+from kgen.protocol import Accuracy, __version__
 from kgen.serve import access, answers, kernelgym, openapi
 from kgen.serve.asked import MOST_BYTES, Asked, RequestError
 from kgen.serve.bodies import read_json
@@ -211,7 +210,7 @@ class _Routes:
 
     async def health(self, request: Request) -> Response:
         draining = self._service.judge.is_draining
-        found = {"status": "draining" if draining else "ok", "kgen": kgen.__version__, **self._service.judge.load()}
+        found = {"status": "draining" if draining else "ok", "kgen": __version__, **self._service.judge.load()}
         return answer(found, 503 if draining else 200)
 
     async def metrics(self, request: Request) -> Response:
