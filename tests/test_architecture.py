@@ -36,7 +36,7 @@ def allowed(at_top: str = "", in_functions: str = "") -> Allowed:
 THIRD_PARTY = {
     "kgen": allowed(),
     "kgen.cli": allowed("click", in_functions="torch"),
-    "kgen.doctor": allowed(in_functions="torch"),
+    "kgen.cli.doctor": allowed(in_functions="torch"),
     "kgen.views": allowed("rich"),
     **{f"kgen.problems.{name}": allowed(in_functions="torch") for name in ("exported", "live", "problem")},
     "kgen.compiler.capture": allowed(in_functions="torch"),
@@ -54,7 +54,7 @@ THIRD_PARTY = {
     "kgen.serve": allowed("starlette uvicorn h11"),
     "kgen.agent.client": allowed(in_functions="openai"),
     "kgen.agent.prompt": allowed(in_functions="jinja2"),
-    "kgen.browse.server": allowed(in_functions="datasette rich uvicorn"),
+    "kgen.report.browse": allowed(in_functions="datasette rich uvicorn"),
     "kgen.report.page": allowed(in_functions="jinja2"),
     "kgen.report.library": allowed(in_functions="vl_convert"),
     "kgen.report.highlight": allowed("pygments"),
@@ -67,12 +67,12 @@ THIRD_PARTY = {
 }
 
 #: Packages that stand above the compiler, the templates and the evaluator.
-_ABOVE = ("kgen.tuning", "kgen.store", "kgen.cli", "kgen.views", "kgen.report", "kgen.browse", "kgen.cluster", "kgen.optimized", "kgen.serve", "kgen.agent")
+_ABOVE = ("kgen.tuning", "kgen.store", "kgen.cli", "kgen.views", "kgen.report", "kgen.cluster", "kgen.optimized", "kgen.serve", "kgen.agent")
 
 #: (importer, imported): never, not even inside a function. Names stand for packages too.
 NEVER = [
     ("kgen.protocol", "kgen"),
-    ("kgen.plan", "kgen"),
+    ("kgen.candidate", "kgen"),
     *(("kgen.compiler", above) for above in ("kgen.templates", "kgen.codegen", "kgen.devices", "kgen.evaluator", *_ABOVE)),
     *((written, above) for written in ("kgen.templates", "kgen.codegen") for above in ("kgen.evaluator", *_ABOVE)),
     ("kgen.codegen", "kgen.templates"),
@@ -86,7 +86,7 @@ NEVER = [
     *(("kgen.cluster", stage) for stage in ("kgen.cli", "kgen.store", "kgen.views", "kgen.compiler", "kgen.codegen", "kgen.templates")),
     *(
         (plain, stage)
-        for plain in ("kgen.errors", "kgen.candidate", "kgen.devices", "kgen.plan_name", "kgen.problems", "kgen.statistics")
+        for plain in ("kgen.errors", "kgen.candidate", "kgen.devices", "kgen.problems", "kgen.statistics")
         for stage in ("kgen.evaluator", "kgen.tuning", "kgen.store", "kgen.cli")
     ),
 ]

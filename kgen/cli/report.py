@@ -87,7 +87,7 @@ def browse(port: int, show: bool, db: str | None) -> None:
     is neither blocked nor slowed, and its results appear at once. For a PostgreSQL database, a snapshot is served.
     Ctrl-C ends it. Needs `pip install 'kgen[browse]'`.
     """
-    from kgen.browse.server import serve
+    from kgen.report.browse import serve
 
     def begun(address: str) -> None:
         click.echo(f"{address} (Ctrl-C ends it)")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Sequence
 
-from kgen.devices import roofline
-from kgen.devices.roofline import Arithmetic
+from kgen.codegen import roofline
+from kgen.codegen.roofline import Arithmetic
 from kgen.report import ceilings
 from kgen.report.sections import Section
 from kgen.store.scores import THRESHOLDS, Score, Summary, fast, summary

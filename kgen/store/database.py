@@ -126,7 +126,7 @@ class Database:
         """Begin a sweep, held by this process. Its problem and environment were added before. Returns its id.
 
         ``kind`` is ``eval`` for the evaluation of one file, a sweep of one candidate, and ``tune`` for a user's template. ``roofline`` is a value of
-        :meth:`kgen.devices.roofline.Basis.plain`. ``products`` are the library's, which tolerances follow. Both are stored among
+        :meth:`kgen.codegen.roofline.Basis.plain`. ``products`` are the library's, which tolerances follow. Both are stored among
         the arguments, but do not identify the sweep.
         """
         sweep = rows.new_id()

@@ -20,7 +20,6 @@ from sqlalchemy import JSON, Column, ColumnElement, Connection, Select, Table, a
 from sqlalchemy.exc import DBAPIError
 
 from kgen.errors import InputError
-from kgen.kernel_task import TaskKey
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, Depth, Environment, Phase, Status, __version__
 from kgen.store import (
@@ -36,6 +35,7 @@ from kgen.store import (
     selection,
 )
 from kgen.store.database import Database, insertion
+from kgen.store.kernel_task import TaskKey
 from kgen.store.selection import Selection
 
 FORMAT = 4  #: version of the lines; a reader refuses a newer one, and brings rows of an older one to this one

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Mapping
 
-from kgen.candidate import ParamValue
-from kgen.plan import Plan
+from kgen.candidate import ParamValue, Plan
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, Environment, LibraryProduct, Status, Timing
 from kgen.store.rows import StoredEvaluation
@@ -236,7 +235,7 @@ class CandidateDetail:
     """One candidate in full, its evaluations from the newest to the oldest.
 
     ``finals`` are its timings as a finalist, by sweep. ``rooflines`` are the stored work and ceilings of these sweeps,
-    for :meth:`kgen.devices.roofline.Basis.read`. ``products`` are the library's convolutions as these sweeps measured them.
+    for :meth:`kgen.codegen.roofline.Basis.read`. ``products`` are the library's convolutions as these sweeps measured them.
     """
 
     id: str

@@ -8,10 +8,10 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Row, func, select
 
-from kgen.kernel_task import Measured, TaskKey, Variant
 from kgen.protocol import Status, __version__
 from kgen.store import codec, models, rows
 from kgen.store.database import Database, insertion
+from kgen.store.kernel_task import Measured, TaskKey, Variant
 from kgen.store.reading import chunks
 from kgen.store.selection import Selection
 
