@@ -29,6 +29,7 @@ from statistics import median
 import throughput
 from _record import ROOT, Cell, record
 
+from kgen import events
 from kgen.candidate import Candidate
 from kgen.cluster import host
 from kgen.cluster.devices import open_devices
@@ -38,7 +39,7 @@ from kgen.devices import hardware
 from kgen.evaluator.pool import DevicePool
 from kgen.problems.problem import Problem, read_problem
 from kgen.protocol import Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Status, Timing
-from kgen.tuning import events, sweep
+from kgen.tuning import sweep
 
 MEAN_SECONDS = 0.2  # of a simulated judge
 DEVICES, CANDIDATES = 16, 1000

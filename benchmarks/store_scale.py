@@ -40,9 +40,9 @@ from kgen.protocol import (
     Status,
     Timing,
 )
-from kgen.report import page, sections
 from kgen.store import Database, comparison, models, queries, ranking, rows
 from kgen.store.selection import Selection
+from kgen.views.report import page, sections
 
 PROBLEMS = 20
 FINALISTS = 5  # candidates of each sweep

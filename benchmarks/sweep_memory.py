@@ -18,6 +18,7 @@ from typing import Callable, Sequence
 
 from _record import Cell, record
 
+from kgen import events
 from kgen.candidate import Candidate
 from kgen.devices import hardware
 from kgen.evaluator.pool import DevicePool
@@ -34,7 +35,7 @@ from kgen.protocol import (
     Status,
     Timing,
 )
-from kgen.tuning import events, sweep
+from kgen.tuning import sweep
 
 NAME = "linear_gelu_softmax"
 DISTRIBUTIONS, BURSTS, CALLS = 18, 5, 20  # error rows, sample blocks and calls of one evaluation

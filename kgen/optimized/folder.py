@@ -26,7 +26,7 @@ from kgen.optimized.report import Part, Report, Tried
 from kgen.optimized.twin import REPORT, twin
 from kgen.optimized.winner import Winner, extension_of
 from kgen.protocol import __version__
-from kgen.statistics import Interval
+from kgen.protocol.statistics import Interval
 
 MANIFEST = "manifest.json"
 _FORMAT = 1

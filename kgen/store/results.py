@@ -12,7 +12,7 @@ from kgen.protocol import Accuracy, Environment, LibraryProduct, Status, Timing
 from kgen.store.rows import StoredEvaluation
 
 if TYPE_CHECKING:
-    from kgen.statistics import Interval
+    from kgen.protocol.statistics import Interval
 
 
 def side(speedup: float | None, low: float | None, high: float | None) -> str:
@@ -85,7 +85,7 @@ class Trial:
     @property
     def interval(self) -> Interval | None:
         """The speedup with its interval; ``None`` for a candidate that was only screened."""
-        from kgen.statistics import Interval  # takes longer to import than most listings take
+        from kgen.protocol.statistics import Interval  # takes longer to import than most listings take
 
         if self.speedup is None or self.speedup_low is None or self.speedup_high is None:
             return None
@@ -94,7 +94,7 @@ class Trial:
     @property
     def interval_ms(self) -> Interval | None:
         """The time with its interval, in milliseconds, beside the baseline; ``None`` for a screened candidate."""
-        from kgen.statistics import Interval
+        from kgen.protocol.statistics import Interval
 
         if self.median_ms is None or (speedup := self.interval) is None:
             return None

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, select
 from kgen.candidate import SHORT, Plan
 from kgen.problems.problem_set import Member
 from kgen.protocol import Accuracy, Depth, Timing
-from kgen.statistics import Interval, ratio_interval
+from kgen.protocol.statistics import Interval, ratio_interval
 from kgen.store import attempts, models, queries, ranking, rows
 from kgen.store.attempts import StoredAttempt
 from kgen.store.database import Database

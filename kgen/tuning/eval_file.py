@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Mapping
 
-from kgen import paths
+from kgen import events, paths
 from kgen.candidate import Candidate, Trust
 from kgen.devices.kinds import KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_device
@@ -24,9 +24,8 @@ from kgen.evaluator.evaluator import Evaluator
 from kgen.problems import syntax
 from kgen.problems.problem import Problem
 from kgen.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Phase, Status, Timing
-from kgen.statistics import fastest, median_ms, standing
+from kgen.protocol.statistics import fastest, median_ms, standing
 from kgen.store import Database
-from kgen.tuning import events
 
 #: The plan's name of a file that kgen did not render; stored in the database.
 OUTSIDE = "outside"

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from kgen import events
 from kgen.evaluator.pool import DevicePool
-from kgen.tuning import events, opening
+from kgen.tuning import opening
 
 
 class Device:

@@ -18,7 +18,7 @@ from typing import Callable, Mapping
 from kgen.candidate import Candidate, Plan
 from kgen.problems.problem import Problem
 from kgen.protocol import Environment, Evaluation, Health, Status, Timing
-from kgen.statistics import Interval, verdict
+from kgen.protocol.statistics import Interval, verdict
 
 
 @dataclass(frozen=True)

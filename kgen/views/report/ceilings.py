@@ -12,10 +12,10 @@ from typing import Iterable
 from kgen.codegen import roofline
 from kgen.codegen.registry import arithmetic
 from kgen.codegen.roofline import Arithmetic, Basis, Roofline
-from kgen.report.rows import Described, described
-from kgen.report.sections import Section
 from kgen.store.results import Trial
 from kgen.views import text
+from kgen.views.report.rows import Described, described
+from kgen.views.report.sections import Section
 
 MOST_REACHED = 15  #: candidates; limit of those that are shown, the leaders
 _MARGIN = 8.0  #: factor; how far the ceilings extend beyond the problem and the last corner

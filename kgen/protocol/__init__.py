@@ -6,7 +6,7 @@
     ├── build                    the compiler's report
     └── timing                   raw samples, only where the status allows them
 
-Medians, intervals and ratios are derived from raw samples by :mod:`kgen.statistics`.
+Medians, intervals and ratios are derived from raw samples by :mod:`kgen.protocol.statistics`.
 """
 
 import hashlib

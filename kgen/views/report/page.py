@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, Mapping, Sequence
 
 from kgen.protocol import __version__
-from kgen.report import ceilings, charts, highlight, leaders as table, library, rows, suite, suite_charts
-from kgen.report.ceilings import Reached, Roof
-from kgen.report.kernels import Kernel, kernels
-from kgen.report.leaders import Leader, Scale
-from kgen.report.sections import Section
 from kgen.store import effects
 from kgen.store.scores import Score
 from kgen.views import text
+from kgen.views.report import ceilings, charts, highlight, leaders as table, library, rows, suite, suite_charts
+from kgen.views.report.ceilings import Reached, Roof
+from kgen.views.report.kernels import Kernel, kernels
+from kgen.views.report.leaders import Leader, Scale
+from kgen.views.report.sections import Section
 
 if TYPE_CHECKING:
     import jinja2
