@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from kgen.candidate import Params
 from kgen.codegen.arguments import arguments as pointers, rendering, sources
 from kgen.codegen.c_printer import pointer, row_statements, statement
 from kgen.codegen.roofline import Arithmetic
