@@ -28,7 +28,7 @@ from kgen.devices.machine import find_own_tools
 from kgen.evaluator.candidates.build import Builder, read_extension
 from kgen.evaluator.evaluator import Evaluator
 from kgen.protocol import BuildReport
-from kgen.statistics import median_ms, ratio_interval
+from kgen.protocol.statistics import median_ms, ratio_interval
 
 TRIES = 4  # timings of one turn, of which the first valid one counts
 

@@ -20,9 +20,7 @@ from pathlib import Path
 
 from _record import ROOT, record
 
-from kgen import plan_name
-from kgen.candidate import Candidate
-from kgen.plan import Plan
+from kgen.candidate import Candidate, Plan
 from kgen.problems.problem import read_problem
 from kgen.protocol import Accuracy, Depth, Environment, Evaluation, Status, Timing
 from kgen.store import Database
@@ -58,7 +56,7 @@ def fill(db: Path) -> None:
             for block in range(CANDIDATES):
                 source = f"# {number} {block}\n" * 200
                 params = {"k0.block": block}
-                candidate = Candidate(source, plan_name.of(PLAN), params, "cpu", kernels=1, plan_data=PLAN)
+                candidate = Candidate(source, PLAN.name, params, "cpu", kernels=1, plan_data=PLAN)
                 timing = Timing(candidate.id, Depth.SCREEN, "session", ((1.0,) * 20,) * 5)
                 evaluation = Evaluation(candidate.id, Status.OK, "", Accuracy.FP32, timing=timing)
                 database.add_evaluation(

@@ -32,7 +32,7 @@ from kgen.devices.machine import find_own_tools
 from kgen.evaluator.evaluator import Evaluator
 from kgen.problems.problem import load, read_problem
 from kgen.protocol import Accuracy, Status, Timing
-from kgen.statistics import median_ms, ratio_interval, verdict
+from kgen.protocol.statistics import median_ms, ratio_interval, verdict
 from kgen.tuning.design import Design, captured
 from kgen.tuning.search import STRATEGIES
 

@@ -25,7 +25,7 @@ from kgen.optimized.optimize import FoundPart, attach_part, shapes_of
 from kgen.optimized.twin import RUN, twin
 from kgen.optimized.winner import Winner
 from kgen.problems import exported, live
-from kgen.statistics import Interval
+from kgen.protocol.statistics import Interval
 
 CALLS, ROUNDS = 20_000, 9
 GOAL, GOAL_OPERATOR = 3.0, 6.0  # us

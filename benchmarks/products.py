@@ -24,11 +24,11 @@ from _gpu import interleaved
 from _record import Cell, record
 
 from kgen.candidate import Candidate, Params
+from kgen.codegen import roofline
+from kgen.codegen.roofline import Arithmetic, Basis, Work
 from kgen.compiler.capture.capture import capture
 from kgen.compiler.graph.dtypes import NARROW
-from kgen.devices import roofline
 from kgen.devices.hardware import Hardware, gpu
-from kgen.devices.roofline import Arithmetic, Basis, Work
 from kgen.problems.problem import load, read_problem
 from kgen.protocol import Accuracy
 from kgen.tuning.design import Design

@@ -19,9 +19,9 @@ from typing import Mapping
 
 from _record import Cell, record
 
+from kgen.codegen import roofline
 from kgen.codegen.registry import arithmetic
-from kgen.devices import roofline
-from kgen.devices.roofline import Arithmetic, Basis
+from kgen.codegen.roofline import Arithmetic, Basis
 from kgen.protocol import BASELINES, Accuracy
 from kgen.store import Database, queries
 from kgen.store.results import SweepRow, Trial

@@ -26,9 +26,7 @@ from typing import Any
 from _record import ROOT, Cell, record
 from sqlalchemy import func, insert, select, update
 
-from kgen import plan_name
-from kgen.candidate import Candidate, Rejection
-from kgen.plan import Plan
+from kgen.candidate import Candidate, Plan, Rejection
 from kgen.problems.problem import Problem, read_problem
 from kgen.protocol import (
     BASELINES,
@@ -42,9 +40,9 @@ from kgen.protocol import (
     Status,
     Timing,
 )
-from kgen.report import page, sections
 from kgen.store import Database, comparison, models, queries, ranking, rows
 from kgen.store.selection import Selection
+from kgen.views.report import page, sections
 
 PROBLEMS = 20
 FINALISTS = 5  # candidates of each sweep
@@ -160,7 +158,7 @@ def add_sweep(
         connection.execute(insert(models.Timing), [{**row, "evaluation_id": None} for row in finals])
         connection.execute(insert(models.Trial), trials)
         connection.execute(update(models.Sweep).where(models.Sweep.id == sweep).values(ended))
-    database.add_rejections(sweep, [Rejection(plan_name.of(PLANS[0]), {"k0.block": n}, f"limit {n % 5}", "why", PLANS[0]) for n in range(REJECTED)])
+    database.add_rejections(sweep, [Rejection(PLANS[0].name, {"k0.block": n}, f"limit {n % 5}", "why", PLANS[0]) for n in range(REJECTED)])
 
 
 def made_up_candidate(sweep: int, place: int) -> Candidate:
@@ -172,7 +170,7 @@ def made_up_candidate(sweep: int, place: int) -> Candidate:
     }
     source = f"# candidate {place} of sweep {sweep}\n" + "    value = value * scale + shift  # as in real ones\n" * SOURCE_LINES
     plan = PLANS[place % 2]
-    return Candidate(source, plan_name.of(plan), params, "cpu", kernels=1 + place % 2, plan_data=plan)
+    return Candidate(source, plan.name, params, "cpu", kernels=1 + place % 2, plan_data=plan)
 
 
 def made_up_evaluation(status: Status) -> Evaluation:

@@ -5,7 +5,7 @@ The command line hears Ctrl-C in its own way from where it catches it.
 
 import signal
 
-from kgen.interrupted import leave
+from kgen.errors import leave
 
 
 def run() -> None:

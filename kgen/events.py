@@ -15,11 +15,10 @@ import threading
 from dataclasses import dataclass
 from typing import Callable, Mapping
 
-from kgen.candidate import Candidate
-from kgen.plan import Plan
+from kgen.candidate import Candidate, Plan
 from kgen.problems.problem import Problem
 from kgen.protocol import Environment, Evaluation, Health, Status, Timing
-from kgen.statistics import Interval, verdict
+from kgen.protocol.statistics import Interval, verdict
 
 
 @dataclass(frozen=True)

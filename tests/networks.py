@@ -12,9 +12,9 @@ from samples import environment
 
 from kgen import events
 from kgen.devices.hardware import cpu
-from kgen.kernel_task import Measured, Variant
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, BuildReport, Environment, Status
+from kgen.store.kernel_task import Measured, Variant
 from kgen.tuning.capturing import capture_here
 from kgen.tuning.design import Design
 from kgen.tuning.tasks import tuner

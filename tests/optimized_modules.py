@@ -11,7 +11,7 @@ import pytest
 from kgen.optimized import optimize, trial
 from kgen.optimized.winner import Winner
 from kgen.problems.problem import Problem
-from kgen.statistics import Interval
+from kgen.protocol.statistics import Interval
 
 FASTER = Interval(1.1, 1.2, 1.3)
 

@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kgen import plan_name
-from kgen.candidate import Candidate
-from kgen.plan import Plan
+from kgen.candidate import Candidate, Plan
 from kgen.problems.problem import Problem
 from kgen.protocol import (
     Accuracy,
@@ -45,7 +43,7 @@ PLAN = Plan.of_mode([("", ["linear"]), ("inner_reduction", ["gelu"])])
 
 def candidate(text: str = "x = 1", *, control: bool = False, kernels: int = 1, block: int = 128) -> Candidate:
     return Candidate(
-        text, plan_name.of(PLAN), {"k0.block": block}, "cpu", kernels, control, rewrites=("fold",), plan_data=PLAN
+        text, PLAN.name, {"k0.block": block}, "cpu", kernels, control, rewrites=("fold",), plan_data=PLAN
     )
 
 

@@ -8,10 +8,10 @@ import pytest
 from models import graph, made, reference, source
 from running import Ended, Home
 
+from kgen.candidate import Plan
 from kgen.codegen.registry import arithmetic
+from kgen.codegen.roofline import Arithmetic, Basis, Work, of
 from kgen.devices.hardware import Ceilings, cpu
-from kgen.devices.roofline import Arithmetic, Basis, Work, of
-from kgen.plan import Plan
 from kgen.protocol import Accuracy
 
 H200 = Ceilings(4230.0, 51.0, 413.0, 774.0)

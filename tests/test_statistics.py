@@ -6,7 +6,7 @@ import random
 import pytest
 
 from kgen.protocol import Depth, Timing
-from kgen.statistics import (
+from kgen.protocol.statistics import (
     Interval,
     explained,
     fastest,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kgen import syntax
+from kgen.problems import syntax
 
 SOURCE = "x = [" + ", ".join(f"f({n})" for n in range(500)) + "]"
 

@@ -8,9 +8,9 @@ import json
 import re
 from typing import Any
 
-from kgen import syntax
 from kgen.agent.proposer import FREE, KGEN, TEMPLATE, Proposal
 from kgen.compiler.fusion.chosen import Cut
+from kgen.problems import syntax
 
 MOST_PROPOSALS = 8  #: typed ones of one reply, and combinations of a template
 _OF_PLANS, _OF_CUTS = {"language", "plan", "params", "why"}, {"language", "kernels", "schedules", "rewrites", "expressions", "params", "why"}  #: fields

@@ -39,7 +39,7 @@ from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, Evaluation, Phase, Status
-from kgen.statistics import Interval, fastest, median_ms, standing
+from kgen.protocol.statistics import Interval, fastest, median_ms, standing
 from kgen.store import Database, models, proposals, queries, ranking
 from kgen.store.proposals import StoredProposals
 from kgen.tuning.cutting import cut, schedules

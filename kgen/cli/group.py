@@ -16,12 +16,10 @@ from typing import Any, Iterator, Sequence
 
 import click
 
-import kgen
-from kgen.errors import InputError, KgenError
-from kgen.interrupted import EXIT_CODE, leave
+from kgen.errors import INTERRUPTED, InputError, KgenError, leave
+from kgen.protocol import __version__
 
 NO_SUCCESS = 1  #: exit code: the work ran, and the answer is no
-INTERRUPTED = EXIT_CODE  #: exit code: Ctrl-C
 #: Ends of files in whose functions an exception may be lost, or end in an abort of C++.
 _LOSING = ("<frozen importlib._bootstrap>", "torch/export/_trace.py")
 _AGAIN_SECONDS = 0.1  #: delay before a lost interrupt is sent again; on a busy machine 0.01 comes before the hook ends
@@ -158,7 +156,7 @@ def _usage(error: click.ClickException) -> str:
     invoke_without_command=True,  # a bare `kgen` prints the help as an answer, not as an error
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(kgen.__version__, prog_name="kgen")
+@click.version_option(__version__, prog_name="kgen")
 @click.pass_context
 def main(context: click.Context) -> None:
     """Turn a PyTorch module into a faster one that is proven right.

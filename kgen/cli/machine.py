@@ -35,7 +35,7 @@ def doctor(listing: Listing, cluster: str | None) -> int:
     Each missing part is listed with the way to get it. Exit code 1: a part is missing that every sweep needs. With
     --cluster, each node is listed with what it lacks. Exit code 1: no node can run a sweep.
     """
-    from kgen import doctor as checks
+    from kgen.cli import doctor as checks
     from kgen.views import plain, tables
 
     found = (checks.run_on(cluster) if cluster else checks.run(listing.db))[: listing.limit]

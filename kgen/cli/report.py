@@ -49,9 +49,9 @@ def report(
     from kgen import paths
     from kgen.cli import lookup
     from kgen.protocol import Accuracy
-    from kgen.report import page, sections
     from kgen.store import scores
     from kgen.store.selection import Selection
+    from kgen.views.report import page, sections
 
     if problem is None and (overrides or mode or dtype):
         raise click.UsageError("-D, --mode and --dtype need a PROBLEM", click.get_current_context())
@@ -87,7 +87,7 @@ def browse(port: int, show: bool, db: str | None) -> None:
     is neither blocked nor slowed, and its results appear at once. For a PostgreSQL database, a snapshot is served.
     Ctrl-C ends it. Needs `pip install 'kgen[browse]'`.
     """
-    from kgen.browse.server import serve
+    from kgen.views.report.browse import serve
 
     def begun(address: str) -> None:
         click.echo(f"{address} (Ctrl-C ends it)")

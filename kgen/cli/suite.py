@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import click
 
-from kgen.cli.group import INTERRUPTED, NO_SUCCESS, say
+from kgen.cli.group import NO_SUCCESS, say
 from kgen.cli.options import open_database
+from kgen.errors import INTERRUPTED
 from kgen.problems.problem_set import Member
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Mapping
 
 import click
 
-from kgen.cli.group import INTERRUPTED, NO_SUCCESS, main, say
+from kgen.cli.group import NO_SUCCESS, main, say
 from kgen.cli.listing import db_option
 from kgen.cli.options import (
     ORIGINS,
@@ -19,6 +19,7 @@ from kgen.cli.options import (
     problem_options,
     weight_copies_option,
 )
+from kgen.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     from kgen.events import Finished

@@ -56,7 +56,7 @@ def free(place: Path) -> int:
 
 def version(package: Path) -> str:
     """The version of the kgen in a folder, with a hash of its text."""
-    named = re.search(r'__version__ = "(.*)"', text(str(package / "__init__.py")))
+    named = re.search(r'__version__ = "(.*)"', text(str(package / "protocol" / "__init__.py")))
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
         digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())

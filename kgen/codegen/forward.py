@@ -16,10 +16,10 @@ from functools import cached_property
 from string import Formatter
 from typing import Sequence
 
-from kgen import syntax
 from kgen.codegen.module_source import ModuleSource
 from kgen.compiler.graph.graph import Input, OpGraph, Weight
 from kgen.compiler.graph.library_call import BatchSize, number_source
+from kgen.problems import syntax
 
 #: Names that the text of a ModelNew's methods uses for itself.
 _OWN_NAMES = frozenset(

@@ -7,8 +7,8 @@ import re
 import textwrap
 from functools import cached_property, lru_cache
 
-from kgen import syntax
 from kgen.errors import CaptureError
+from kgen.problems import syntax
 from kgen.problems.definitions import Definitions, first_line, given, names_in
 
 #: Names at the top of a ModelNew's file; a definition of the problem may not have one of them.

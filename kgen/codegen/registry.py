@@ -8,10 +8,9 @@ from functools import lru_cache
 from typing import Mapping
 
 from kgen import plugins
-from kgen.candidate import Params
+from kgen.candidate import Params, Plan
+from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.template import Task, Template
-from kgen.devices.roofline import Arithmetic
-from kgen.plan import Plan
 from kgen.protocol import Accuracy
 
 _ADDED: list[Template] = []  # by plug-ins

@@ -10,8 +10,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
 
-from kgen import __version__, plan_name, syntax
-from kgen.candidate import CALL, GRAPH, LAUNCHING, Candidate, Params
+from kgen.candidate import CALL, GRAPH, LAUNCHING, Candidate, Params, Plan
 from kgen.codegen.body import Body
 from kgen.codegen.entry import Entry, entry
 from kgen.codegen.forward import Forward, targets
@@ -29,8 +28,9 @@ from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import KINDS, torch_device
 from kgen.errors import RenderError
-from kgen.plan import Plan
+from kgen.problems import syntax
 from kgen.problems.problem import Problem
+from kgen.protocol import __version__
 
 if TYPE_CHECKING:
     import jinja2
@@ -160,7 +160,7 @@ class _File:
         plan = Plan.of_modes([(w.mode, w.plan.data) for w in self.ways])
         return Candidate(
             source=source,
-            plan=plan_name.of(plan),
+            plan=plan.name,
             params=params,
             device_type=self.device_type,
             kernels=len(self.kernels),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 from kgen.candidate import Params
+from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Space
 from kgen.compiler.fusion.steps import FusionPlan, Kernel
 from kgen.compiler.graph.dtypes import DTYPES
@@ -16,7 +17,6 @@ from kgen.compiler.graph.library_call import LibraryCall, X
 from kgen.compiler.loops.program import Program
 from kgen.compiler.rewrites.rewrite import Offer
 from kgen.devices.hardware import Hardware
-from kgen.devices.roofline import Arithmetic
 from kgen.protocol import Accuracy
 
 #: The folder of all templates, below which their Jinja2 texts lie.

@@ -6,11 +6,26 @@ import importlib.util
 import os
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from kgen.devices.kinds import HOST, KINDS, kind_of
 from kgen.devices.runtime import RUNTIMES, runtime
 from kgen.errors import DeviceError
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding: the part, whether it is there, details, and how to get a missing one.
+
+    ``needed`` is false for a part that only some uses need.
+    """
+
+    name: str
+    ok: bool
+    needed: bool
+    found: str
+    remedy: str = ""
 
 
 def resolve_device(asked: str | None = None) -> str:

@@ -16,7 +16,6 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 
-import kgen
 from kgen import paths
 from kgen.devices.machine import find_own_tools
 from kgen.errors import DiskError, FolderError, InputError
@@ -26,7 +25,8 @@ from kgen.optimized.optimize import FoundPart, attach_part
 from kgen.optimized.report import Part, Report, Tried
 from kgen.optimized.twin import REPORT, twin
 from kgen.optimized.winner import Winner, extension_of
-from kgen.statistics import Interval
+from kgen.protocol import __version__
+from kgen.protocol.statistics import Interval
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -44,7 +44,7 @@ def save(fast: nn.Module, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         manifest = {
-            "format": _FORMAT, "kgen": kgen.__version__, "torch": torch.__version__, "module": report.name,
+            "format": _FORMAT, "kgen": __version__, "torch": torch.__version__, "module": report.name,
             "speedup": _plain(report.speedup), "parts": [_part(part, folder) for part in report.parts],
         }  # fmt: skip
         paths.write_whole(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")

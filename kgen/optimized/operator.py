@@ -6,7 +6,7 @@
 import itertools
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import Any, Protocol, Sequence
 from weakref import WeakValueDictionary
 
 import torch
@@ -14,13 +14,10 @@ from torch import nn
 
 from kgen.optimized.calls import tensors_of
 
-if TYPE_CHECKING:
-    from kgen.optimized.dispatch import Dispatch
-
 _MOST_TENSORS = 8  # inputs; parameters stay behind the handle
 _WRITES_STATE = re.compile(r"aten\.\w+_\.\w+\(self\b|^\s*self\b.*\.copy_\(", re.MULTILINE)
 
-_dispatches: "WeakValueDictionary[int, Dispatch]" = WeakValueDictionary()
+_dispatches: "WeakValueDictionary[int, Dispatched]" = WeakValueDictionary()
 _handles = itertools.count(1)
 _library = torch.library.Library("kgen", "FRAGMENT")
 _library.define("run(int handle, Tensor[] inputs) -> Tensor[]")
@@ -50,6 +47,16 @@ class Operation:
     single: bool
 
 
+class Dispatched(Protocol):
+    """The forward of an optimised module: its own operator knows no more of it."""
+
+    owner: nn.Module
+    operation: Operation | None
+
+    def __call__(self, owner: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One call of the module ``owner``."""
+
+
 def operation(owner: nn.Module, args: Sequence[Any], kwargs: Any, outcome: Any, text: str) -> Operation | None:
     """The operation of a recorded call; ``None`` where the operator cannot stand for it.
 
@@ -70,7 +77,7 @@ def operation(owner: nn.Module, args: Sequence[Any], kwargs: Any, outcome: Any, 
     return Operation(tuple(map(Outline.of, args)), tuple(map(Outline.of, results)), single)
 
 
-def register(dispatch: "Dispatch") -> int:
+def register(dispatch: Dispatched) -> int:
     """A handle for a dispatch, for as long as that lives."""
     handle = next(_handles)
     _dispatches[handle] = dispatch

@@ -32,7 +32,7 @@ from kgen.optimized.winner import Winner, extension_of
 from kgen.problems import exported, live
 from kgen.problems.problem import Problem
 from kgen.protocol import BASELINES, Accuracy
-from kgen.statistics import Interval
+from kgen.protocol.statistics import Interval
 from kgen.store import Database, modules, queries, ranking
 from kgen.store.selection import Selection
 from kgen.tuning.opening import SweepRequest

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 from kgen.optimized.dispatch import Dispatch
 from kgen.optimized.winner import prepared_bytes
-from kgen.statistics import Interval
+from kgen.protocol.statistics import Interval
 
 
 @dataclass(frozen=True)

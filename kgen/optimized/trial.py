@@ -17,7 +17,7 @@ from kgen.devices.runtime import RUNTIMES, runtime
 from kgen.optimized.calls import copied, is_ordinary, tensors_of
 from kgen.optimized.twin import Facts, unwatch, watching
 from kgen.protocol import MAX_FACTOR, RMS_FACTOR, Depth, Timing
-from kgen.statistics import Interval, ratio_interval
+from kgen.protocol.statistics import Interval, ratio_interval
 
 _CALL = tuple[tuple[Any, ...], dict[str, Any]]
 _DEPTH = 6  # of objects in objects that a result is compared in

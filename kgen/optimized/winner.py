@@ -18,7 +18,7 @@ from torch import nn
 from kgen.evaluator.candidates.build import Extension, read_extension
 from kgen.optimized.calls import TensorShape
 from kgen.problems.problem import Problem, load as load_problem
-from kgen.statistics import Interval
+from kgen.protocol.statistics import Interval
 
 _loading = threading.RLock()
 _loaded: dict[str, type[nn.Module]] = {}  # by the hash of the text

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Iterable, Iterator
 
-from kgen import syntax
+from kgen.problems import syntax
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import re
 import sys
 from pathlib import Path
 
-from kgen import syntax
 from kgen.errors import ProblemError
+from kgen.problems import syntax
 from kgen.problems.definitions import Definitions, first_line, given
 
 _MARK = re.compile(r"# (.+\.py), line (\d+):")

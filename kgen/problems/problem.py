@@ -22,9 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar
 
-from kgen import syntax
 from kgen.errors import OverrideError, ProblemError
-from kgen.problems import exported, trace_file
+from kgen.problems import exported, syntax, trace_file
 from kgen.problems.inlining import inlined, place
 
 if TYPE_CHECKING:

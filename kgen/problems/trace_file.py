@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import Any, Mapping
 
-from kgen import syntax
 from kgen.errors import ProblemError
+from kgen.problems import syntax
 
 SUFFIX = ".json"  #: of a definition
 _DTYPES = frozenset("float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split())

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
-from dataclasses import dataclass
 from typing import Any, AsyncIterator, Awaitable, Callable
 
 from starlette.applications import Starlette
@@ -15,17 +13,15 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-import kgen
 from kgen import paths
-from kgen.devices.kinds import HOST
 from kgen.errors import KgenError
-from kgen.protocol import Accuracy
-from kgen.serve import access, answers, kernelgym, openapi
-from kgen.serve.asked import MOST_BYTES, Asked, RequestError
+from kgen.protocol import __version__
+from kgen.serve import access, kernelgym, openapi
+from kgen.serve.asked import MOST_BYTES, RequestError
 from kgen.serve.bodies import read_json
-from kgen.serve.judge import Draining, Judge, QueueFull, Wanted
-from kgen.serve.known import Known
-from kgen.store import Database, ranking, requests
+from kgen.serve.judge import Draining, QueueFull
+from kgen.serve.service import Service
+from kgen.store import ranking
 from kgen.store.requests import DONE, StoredRequest
 from kgen.views import plain
 
@@ -36,74 +32,6 @@ _ALIVE_SECONDS = 10.0  #: s; between comments that keep a stream of events open
 _DRAINING_SECONDS = 30  #: s; that clients are told to wait for the next service
 
 Handler = Callable[[Request], Awaitable[Response]]
-
-
-@dataclass(frozen=True)
-class Service:
-    """The parts that the routes answer from."""
-
-    database: Database
-    judge: Judge
-    known: Known
-    tokens: frozenset[str]
-    devices: tuple[str, ...]
-
-    async def rehearse(self) -> None:
-        """Load and compile what first requests need: they would wait a tenth of a second for it."""
-        await run_in_threadpool(requests.rehearse, self.database)
-
-    # Requests, in threads ------------------------------------------------------------------------------------------
-
-    async def accept(self, owner: str, bodies: list[Any]) -> list[StoredRequest]:
-        """Keep the evaluations that bodies ask for, all or none. Raises :class:`RequestError`, and what the judge raises."""
-        return await self.keep(lambda: self._wanted(owner, bodies))
-
-    async def keep(self, read: Callable[[], list[Wanted]]) -> list[StoredRequest]:
-        """Keep the requests that ``read`` returns. Raises what it raises, :class:`RequestError`, and what the judge raises."""
-
-        def wanted() -> list[Wanted]:
-            found = read()
-            if len({request.id for request, _ in found}) < len(found):
-                raise RequestError(422, "two evaluations of one batch have the same id")
-            return found
-
-        return await asyncio.wrap_future(self.judge.accepting(wanted))
-
-    def _wanted(self, owner: str, bodies: list[Any]) -> list[Wanted]:
-        wanted = []
-        for number, body in enumerate(bodies):
-            try:
-                asked, fields = self.known.ask(body)
-                if asked.accuracy is Accuracy.TF32 and HOST.name in self.devices:
-                    raise RequestError(422, "accuracy tf32 is for CUDA devices: this service has the CPU, which has no TF32")
-            except RequestError as error:
-                place = f"evaluation {number}: " if len(bodies) > 1 else ""
-                raise RequestError(error.status, place + str(error)) from error
-            wanted.append((self.row(owner, asked, fields["id"], fields["priority"]), asked))
-        return wanted
-
-    def row(self, owner: str, asked: Asked, id: str | None, priority: int) -> StoredRequest:
-        """A request that is not kept yet."""
-        return StoredRequest(owner, id or secrets.token_hex(8), asked.digest, priority, asked.to_json())
-
-    def find(self, owner: str, id: str) -> StoredRequest:
-        """A client's own request. Raises :class:`RequestError` with 404."""
-        found = requests.find(self.database, owner, id)
-        if found is None:
-            raise RequestError(404, f"no evaluation {ascii(id[:100])}")
-        return found
-
-    def shown(self, request: StoredRequest) -> dict[str, Any]:
-        """A request as its client sees it."""
-        return answers.shown(request, self.judge.position(request.owner, request.id))
-
-    async def ended(self, request: StoredRequest) -> StoredRequest:
-        """A request once it has its answer, or as it is when the service ends."""
-        while request.state != DONE and not self.judge.is_draining:
-            while self.judge.events(request.owner, request.id, 0) is not None and not self.judge.is_draining:
-                await asyncio.sleep(_LOOK_SECONDS)
-            request = await run_in_threadpool(self.find, request.owner, request.id)
-        return request
 
 
 def application(service: Service) -> Starlette:
@@ -211,7 +139,7 @@ class _Routes:
 
     async def health(self, request: Request) -> Response:
         draining = self._service.judge.is_draining
-        found = {"status": "draining" if draining else "ok", "kgen": kgen.__version__, **self._service.judge.load()}
+        found = {"status": "draining" if draining else "ok", "kgen": __version__, **self._service.judge.load()}
         return answer(found, 503 if draining else 200)
 
     async def metrics(self, request: Request) -> Response:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import keyword
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, Mapping
+from typing import Any, Awaitable, Callable, Mapping
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -16,11 +16,9 @@ from starlette.responses import Response
 from kgen.serve.asked import FIELDS, MOST_BYTES, RequestError
 from kgen.serve.bodies import read_json
 from kgen.serve.judge import Draining, Wanted
+from kgen.serve.service import Service
 from kgen.store.requests import DONE, QUEUED, StoredRequest
 from kgen.views import plain
-
-if TYPE_CHECKING:
-    from kgen.serve.app import Service
 
 _MOST_TASKS = 100  #: of one batch, as there
 _MOST_ID = 100  #: characters of an id, as there

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
-import kgen
+from kgen.protocol import __version__
 from kgen.serve.asked import FIELDS
 
 _EVALUATION = {
@@ -73,7 +73,7 @@ def document() -> dict[str, Any]:
         found.setdefault(path, {})[method] = operation
     return {
         "openapi": "3.1.0",
-        "info": {"title": "kgen serve", "version": kgen.__version__},
+        "info": {"title": "kgen serve", "version": __version__},
         "paths": found,
         "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],

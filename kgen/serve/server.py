@@ -24,12 +24,13 @@ from kgen.devices.machine import resolve_device
 from kgen.errors import DiskError, InputError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.serve import access
-from kgen.serve.app import Service, application
+from kgen.serve.app import application
 from kgen.serve.asked import Asked
 from kgen.serve.bench import Bench, make_evaluator
 from kgen.serve.judge import Judge
 from kgen.serve.known import Known
 from kgen.serve.metrics import Metrics
+from kgen.serve.service import Service
 from kgen.store import Database
 
 HEAD_SECONDS = 10.0  #: s; in which the head of a request has to arrive

@@ -8,8 +8,8 @@ from typing import Any, Iterable, Mapping
 
 from sqlalchemy import ColumnElement, insert, select, true
 
-import kgen
 from kgen.problems.problem import Problem
+from kgen.protocol import __version__
 from kgen.store import codec, models, rows
 from kgen.store.database import Database
 from kgen.store.reading import chunks
@@ -56,7 +56,7 @@ def add(database: Database, attempt: Attempt) -> None:
     """Keep an attempt, in one transaction."""
     described = asdict(attempt) | {"reason": codec.printable(attempt.reason)}
     json = {name: codec.plain(described[name]) for name in ("overrides", "arguments")}
-    row = {**described, **json, "id": rows.new_id(), "kgen": kgen.__version__, "created_at": rows.now()}
+    row = {**described, **json, "id": rows.new_id(), "kgen": __version__, "created_at": rows.now()}
     with database.connections.write() as connection:
         connection.execute(insert(models.Attempt), row)
 

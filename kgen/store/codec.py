@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any, Mapping, Sequence, TypeVar
 
-from kgen.plan import Plan
+from kgen.candidate import Plan
 from kgen.protocol import BuildReport, CaseErrors, KernelResources
 
 T = TypeVar("T")

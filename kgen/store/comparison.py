@@ -21,7 +21,7 @@ from sqlalchemy.orm import aliased
 from kgen.candidate import SHORT
 from kgen.errors import InputError, NotFoundError
 from kgen.protocol import BASELINES, KNOWN_BASELINES, Accuracy, Depth, Environment, Status, Timing
-from kgen.statistics import Interval, median_ms, quotient, ratio_interval, verdict
+from kgen.protocol.statistics import Interval, median_ms, quotient, ratio_interval, verdict
 from kgen.store import models, queries, reading, rows
 from kgen.store.database import Database
 from kgen.store.results import Compared, Comparison, ProblemRow, SweepRow

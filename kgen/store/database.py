@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
-import kgen
 from kgen.candidate import Candidate, Rejection, Trust
 from kgen.errors import DatabaseBusyError, NotFoundError
 from kgen.paths import db_url
@@ -25,6 +24,7 @@ from kgen.protocol import (
     Phase,
     Status,
     Timing,
+    __version__,
 )
 from kgen.store import codec, holder, integrity, models, rows, schema
 from kgen.store.connections import Connections
@@ -126,7 +126,7 @@ class Database:
         """Begin a sweep, held by this process. Its problem and environment were added before. Returns its id.
 
         ``kind`` is ``eval`` for the evaluation of one file, a sweep of one candidate, and ``tune`` for a user's template. ``roofline`` is a value of
-        :meth:`kgen.devices.roofline.Basis.plain`. ``products`` are the library's, which tolerances follow. Both are stored among
+        :meth:`kgen.codegen.roofline.Basis.plain`. ``products`` are the library's, which tolerances follow. Both are stored among
         the arguments, but do not identify the sweep.
         """
         sweep = rows.new_id()
@@ -142,7 +142,7 @@ class Database:
             "budget": budget,
             "started_at": rows.now(),
             "holder": holder.this_process(),
-            "kgen": kgen.__version__,
+            "kgen": __version__,
             "arguments_hash": _arguments_hash(arguments),
             "arguments": codec.plain({**arguments, **{name: value for name, value in found.items() if value}}),
             "kind": kind,

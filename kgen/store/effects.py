@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Iterable, Mapping, Sequence
 
 from kgen.candidate import ParamValue
-from kgen.statistics import explained
+from kgen.protocol.statistics import explained
 from kgen.store.results import Trial
 
 MOST_PLANS = 8  #: plans; limit of those whose parameters are shown, those with the fastest candidates
@@ -45,7 +45,7 @@ class Parameter:
     """One parameter of a plan, with a group for each of its values.
 
     ``share`` is the part of the spread of the times that the parameter alone explains, between 0 and 1. It is
-    :func:`kgen.statistics.explained` of the logarithms of the speedups.
+    :func:`kgen.protocol.statistics.explained` of the logarithms of the speedups.
     """
 
     name: str

@@ -19,11 +19,9 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 from sqlalchemy import JSON, Column, ColumnElement, Connection, Select, Table, and_, case, func, or_, select
 from sqlalchemy.exc import DBAPIError
 
-import kgen
 from kgen.errors import InputError
-from kgen.kernel_task import TaskKey
 from kgen.problems.problem import Problem
-from kgen.protocol import Accuracy, Depth, Environment, Phase, Status
+from kgen.protocol import Accuracy, Depth, Environment, Phase, Status, __version__
 from kgen.store import (
     attempts,
     codec,
@@ -37,6 +35,7 @@ from kgen.store import (
     selection,
 )
 from kgen.store.database import Database, insertion
+from kgen.store.kernel_task import TaskKey
 from kgen.store.selection import Selection
 
 FORMAT = 4  #: version of the lines; a reader refuses a newer one, and brings rows of an older one to this one
@@ -68,7 +67,7 @@ def export(
     counts = Counter() if counts is None else counts
     integrity.check(database.connections)  # a line that names a missing row is refused by an import
     with database.connections.read() as connection:
-        yield codec.dumps({"kgen_history": FORMAT, "kgen": kgen.__version__, "exported_at": _text(rows.now())})
+        yield codec.dumps({"kgen_history": FORMAT, "kgen": __version__, "exported_at": _text(rows.now())})
         for table, query in _exported(connection, name, among):
             for row in connection.execute(query, execution_options={"yield_per": _BATCH}):
                 yield _line(table, {key: _out(key, value) for key, value in row._mapping.items()})

@@ -8,8 +8,7 @@ from pathlib import PurePosixPath
 from statistics import median
 from typing import Any, Iterable, Mapping
 
-from kgen import plan_name
-from kgen.plan import Plan
+from kgen.candidate import Plan
 
 #: Texts that keep any character: they are shown only where they are asked for.
 SOURCES = {("problem", "source"), ("source", "text")}
@@ -67,8 +66,8 @@ def check_plan(where: str, value: Any, name: str) -> None:
         plan = Plan.from_json(value)
     except ValueError as error:
         raise ValueError(f"{where} is no plan: {error}") from error
-    if plan != Plan() and plan_name.of(plan) != name:
-        raise ValueError(f"{where} is the plan {plan_name.of(plan)!r:.160}, and the row's is {name!r:.160}")
+    if plan != Plan() and plan.name != name:
+        raise ValueError(f"{where} is the plan {plan.name!r:.160}, and the row's is {name!r:.160}")
 
 
 def check_text(where: str, value: Any) -> None:

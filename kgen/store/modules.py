@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 from sqlalchemy import ColumnElement, delete, false, insert, select, true
 
-import kgen
+from kgen.protocol import __version__
 from kgen.store import models, rows
 from kgen.store.database import Database
 from kgen.store.selection import Selection
@@ -31,7 +31,7 @@ def keep(database: Database, module: StoredModule) -> None:
     """Store what was found, in one transaction. An earlier result of the same module is replaced."""
     row = {
         "fingerprint": module.fingerprint, "name": module.name, "minutes": module.minutes, "parts": list(module.parts),
-        "kgen": kgen.__version__, "created_at": rows.now(),
+        "kgen": __version__, "created_at": rows.now(),
     }  # fmt: skip
     with database.connections.write() as connection:
         connection.execute(delete(models.Module).where(models.Module.fingerprint == module.fingerprint))

@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any, Mapping
 
-from kgen import plan_name
-from kgen.plan import Plan
+from kgen.candidate import Plan
 
 _STEP = re.compile(r"(?P<schedule>[\w.]+)\[(?P<operators>[^\[\]]*)\]|(?P<call>[\w.]+)\(library\)")
 _BOTH_MODES = re.compile(r"train: (?P<train>.*) / eval: (?P<eval>.*)")
@@ -23,7 +22,7 @@ def read(name: str) -> Plan:
     both = _BOTH_MODES.fullmatch(name)
     plan = Plan.of_modes([(mode, _of_mode(text)) for mode, text in (both.groupdict() if both else {"": name}).items()])
     try:
-        return Plan.from_json(plan.to_json()) if plan_name.of(plan) == name else Plan()
+        return Plan.from_json(plan.to_json()) if plan.name == name else Plan()
     except ValueError:
         return Plan()
 

@@ -8,8 +8,8 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection, Row, Select, func, select
 
+from kgen.candidate import Plan
 from kgen.errors import NotFoundError
-from kgen.plan import Plan
 from kgen.problems.problem import Problem, sizes
 from kgen.protocol import Accuracy, Depth, Status, Timing, read_product
 from kgen.store import models, proposals, rows

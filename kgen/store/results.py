@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Mapping
 
-from kgen.candidate import ParamValue
-from kgen.plan import Plan
+from kgen.candidate import ParamValue, Plan
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, Environment, LibraryProduct, Status, Timing
 from kgen.store.rows import StoredEvaluation
 
 if TYPE_CHECKING:
-    from kgen.statistics import Interval
+    from kgen.protocol.statistics import Interval
 
 
 def side(speedup: float | None, low: float | None, high: float | None) -> str:
@@ -86,7 +85,7 @@ class Trial:
     @property
     def interval(self) -> Interval | None:
         """The speedup with its interval; ``None`` for a candidate that was only screened."""
-        from kgen.statistics import Interval  # takes longer to import than most listings take
+        from kgen.protocol.statistics import Interval  # takes longer to import than most listings take
 
         if self.speedup is None or self.speedup_low is None or self.speedup_high is None:
             return None
@@ -95,7 +94,7 @@ class Trial:
     @property
     def interval_ms(self) -> Interval | None:
         """The time with its interval, in milliseconds, beside the baseline; ``None`` for a screened candidate."""
-        from kgen.statistics import Interval
+        from kgen.protocol.statistics import Interval
 
         if self.median_ms is None or (speedup := self.interval) is None:
             return None
@@ -236,7 +235,7 @@ class CandidateDetail:
     """One candidate in full, its evaluations from the newest to the oldest.
 
     ``finals`` are its timings as a finalist, by sweep. ``rooflines`` are the stored work and ceilings of these sweeps,
-    for :meth:`kgen.devices.roofline.Basis.read`. ``products`` are the library's convolutions as these sweeps measured them.
+    for :meth:`kgen.codegen.roofline.Basis.read`. ``products`` are the library's convolutions as these sweeps measured them.
     """
 
     id: str

@@ -91,7 +91,7 @@ def from_evaluation(evaluation: Evaluation) -> dict[str, Any]:
 
 def from_timing(timing: Timing) -> dict[str, Any]:
     """A row of ``timing`` without its foreign keys."""
-    from kgen.statistics import median_ms  # only writers need it; readers start faster without it
+    from kgen.protocol.statistics import median_ms  # only writers need it; readers start faster without it
 
     return {
         "id": new_id(),

@@ -16,11 +16,10 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection, select
 
-from kgen.candidate import SHORT
-from kgen.plan import Plan
+from kgen.candidate import SHORT, Plan
 from kgen.problems.problem_set import Member
 from kgen.protocol import Accuracy, Depth, Timing
-from kgen.statistics import Interval, ratio_interval
+from kgen.protocol.statistics import Interval, ratio_interval
 from kgen.store import attempts, models, queries, ranking, rows
 from kgen.store.attempts import StoredAttempt
 from kgen.store.database import Database

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator
 
-import kgen
 from kgen.errors import InputError
 from kgen.store import connections
 from kgen.store.database import Database
@@ -50,7 +49,7 @@ def ask(database: Database, query: str) -> Iterator[Answer]:
 
 def schema_page() -> str:
     """The text of ``docs/schema.md``, which is part of the installed package."""
-    package = Path(kgen.__file__).parent
+    package = Path(__file__).parents[1]
     installed = package / "schema.md"
     page = installed if installed.is_file() else package.parent / "docs" / "schema.md"
     return page.read_text(encoding="utf-8")

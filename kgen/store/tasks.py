@@ -8,11 +8,10 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Row, func, select
 
-import kgen
-from kgen.kernel_task import Measured, TaskKey, Variant
-from kgen.protocol import Status
+from kgen.protocol import Status, __version__
 from kgen.store import codec, models, rows
 from kgen.store.database import Database, insertion
+from kgen.store.kernel_task import Measured, TaskKey, Variant
 from kgen.store.reading import chunks
 from kgen.store.selection import Selection
 
@@ -121,7 +120,7 @@ def add_result(database: Database, task: str, environment: str, measured: Measur
     row = {
         "id": stored.id, "task_id": task, "environment_id": environment, "schedule": measured.variant.schedule, "text_hash": measured.text,
         "status": measured.status.value, "cold_ms": measured.cold_ms, "warm_ms": measured.warm_ms, "error": measured.error,
-        "allowed": measured.allowed, "kgen": kgen.__version__, "created_at": rows.now(), "reason": codec.printable(measured.reason),
+        "allowed": measured.allowed, "kgen": __version__, "created_at": rows.now(), "reason": codec.printable(measured.reason),
         "params": codec.plain(dict(measured.variant.params)),
     }  # fmt: skip
     with database.connections.write() as connection:

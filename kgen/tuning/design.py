@@ -16,8 +16,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Iterable, Iterator, Sequence
 
-from kgen import plan_name
-from kgen.candidate import CALL, COUNTABLE, LAUNCHING, WAYS, Candidate, Params, ParamValue, Rejection
+from kgen.candidate import CALL, COUNTABLE, LAUNCHING, WAYS, Candidate, Params, ParamValue, Plan, Rejection
 from kgen.codegen.registry import templates
 from kgen.codegen.render import Way, has_entry, render
 from kgen.codegen.space import Space
@@ -32,7 +31,6 @@ from kgen.compiler.graph.graph import OpGraph
 from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import HOST, KINDS, torch_device
 from kgen.errors import InputError, RenderError
-from kgen.plan import Plan
 from kgen.problems.problem import LoadedProblem, Problem
 from kgen.protocol import Accuracy
 from kgen.tuning.plan_kernels import PlanKernel, PlanKernels
@@ -57,7 +55,7 @@ class _Choice:
 
     @cached_property
     def name(self) -> str:
-        return plan_name.of(self.data)
+        return self.data.name
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -261,7 +259,7 @@ class Design:
 
     def renders(self, plan: Plan, params: Params, source: str) -> bool:
         """Whether that plan with these parameters renders to ``source``, byte for byte."""
-        name = plan_name.of(plan)
+        name = plan.name
         if name not in self._numbers:
             self._find(plan)
         point = self.point(name, params)

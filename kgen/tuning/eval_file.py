@@ -14,16 +14,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Mapping
 
-from kgen import events, paths, syntax
+from kgen import events, paths
 from kgen.candidate import Candidate, Trust
 from kgen.devices.kinds import KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_device
 from kgen.errors import InputError
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.evaluator import Evaluator
+from kgen.problems import syntax
 from kgen.problems.problem import Problem
 from kgen.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Phase, Status, Timing
-from kgen.statistics import fastest, median_ms, standing
+from kgen.protocol.statistics import fastest, median_ms, standing
 from kgen.store import Database
 
 #: The plan's name of a file that kgen did not render; stored in the database.

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
-from kgen import __version__, paths
+from kgen import paths
 from kgen.candidate import Candidate, Trust
 from kgen.devices.machine import find_own_tools, resolve_device
 from kgen.errors import CaptureError, DiskError, KgenError
@@ -18,7 +18,7 @@ from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
 from kgen.evaluator.runtime.process import servers_kept
 from kgen.problems.problem import Problem
-from kgen.protocol import Accuracy, Environment, Evaluation, Status
+from kgen.protocol import Accuracy, Environment, Evaluation, Status, __version__
 from kgen.store import Database, queries
 from kgen.store.results import BestRow
 from kgen.tuning.design import without_weight_copies

@@ -10,7 +10,7 @@ from typing import Callable, Sequence
 from kgen import events
 from kgen.candidate import SHORT, Candidate
 from kgen.protocol import Evaluation, Status, Timing
-from kgen.statistics import median_ms, ratio_interval
+from kgen.protocol.statistics import median_ms, ratio_interval
 from kgen.store import Database, tasks as stored_tasks
 from kgen.tuning.leaders import Right, fastest
 from kgen.tuning.opening import SweepRequest

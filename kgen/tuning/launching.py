@@ -12,7 +12,7 @@ from typing import Callable, Sequence, TypeVar
 
 from kgen.candidate import LAUNCHING, WAYS, Candidate
 from kgen.protocol import LAUNCH_MS, Timing
-from kgen.statistics import median_ms
+from kgen.protocol.statistics import median_ms
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 

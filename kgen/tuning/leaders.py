@@ -6,10 +6,10 @@ import heapq
 from dataclasses import dataclass
 from typing import Mapping, Sequence
 
-from kgen import events, statistics
+from kgen import events
 from kgen.candidate import Candidate
-from kgen.protocol import Evaluation, Timing
-from kgen.statistics import Interval, median_ms
+from kgen.protocol import Evaluation, Timing, statistics
+from kgen.protocol.statistics import Interval, median_ms
 from kgen.tuning import launching
 
 FINALISTS = 5  # candidates; limit of those that are timed again

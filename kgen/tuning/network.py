@@ -14,8 +14,8 @@ from kgen.codegen.registry import templates
 from kgen.compiler.fusion.reasons import why_library
 from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library, Step
 from kgen.compiler.operators.facts import label
-from kgen.kernel_task import THE_LIBRARY
 from kgen.protocol import Environment
+from kgen.store.kernel_task import THE_LIBRARY
 from kgen.store.tasks import StoredResult
 from kgen.tuning.design import Design
 from kgen.tuning.tasks.assembly import Results

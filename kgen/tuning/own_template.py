@@ -18,14 +18,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Mapping
 
-from kgen import syntax
 from kgen.candidate import Candidate, Params, Rejection, Trust
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.target import target
 from kgen.devices.hardware import Hardware
 from kgen.errors import InputError
 from kgen.evaluator.pool import DevicePool
-from kgen.problems import problem as problems
+from kgen.problems import problem as problems, syntax
 from kgen.problems.problem import Problem
 from kgen.tuning.design import Design
 from kgen.tuning.search.points import KernelSpace, Option, Point

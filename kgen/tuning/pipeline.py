@@ -22,9 +22,9 @@ from functools import lru_cache
 from queue import Empty, SimpleQueue
 from typing import Any, Callable
 
-from kgen import syntax
 from kgen.candidate import SHORT, Candidate
 from kgen.evaluator.pool import DeviceEvaluator, DeviceLost, DevicePool, DeviceResult, SourceBuilder, TimeIsUp
+from kgen.problems import syntax
 from kgen.protocol import BuildReport, Evaluation, Status, Timing
 
 _MOST_LOSSES = 5  # devices that a candidate may lose; three losses by chance were seen where kills were frequent

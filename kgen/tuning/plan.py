@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kgen.codegen.registry import templates
+from kgen.codegen.roofline import Work
 from kgen.compiler.fusion.costs import Cost, is_counter, library_cost
 from kgen.compiler.fusion.fusion import plans
 from kgen.compiler.fusion.reasons import why_library
@@ -18,7 +19,6 @@ from kgen.compiler.operators.facts import aten_name, is_view
 from kgen.devices.hardware import Hardware, cpu, for_arch
 from kgen.devices.kinds import HOST
 from kgen.devices.machine import gpu_arch
-from kgen.devices.roofline import Work
 from kgen.evaluator.runtime.process import Server
 from kgen.problems.problem import Problem
 from kgen.tuning import precision

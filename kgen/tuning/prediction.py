@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Callable, Sequence, TypeVar
 
 from kgen.codegen.registry import templates
+from kgen.codegen.roofline import Work
 from kgen.compiler.fusion.costs import Cost, kernel_cost, library_cost
 from kgen.compiler.fusion.fusion import MOST_PLANS
 from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library
@@ -22,7 +23,6 @@ from kgen.compiler.operators.facts import flops, is_convolution, is_depthwise, i
 from kgen.compiler.operators.library import CHANNELS_LAST
 from kgen.devices.hardware import Hardware, expected_ceilings
 from kgen.devices.kinds import KINDS
-from kgen.devices.roofline import Work
 from kgen.protocol import Accuracy
 
 #: Predicted times that are nearer to each other than this share are ties: within the noise of a prediction.

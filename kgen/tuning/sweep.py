@@ -22,7 +22,7 @@ from typing import Any, Callable, Iterator
 
 from kgen import events, paths
 from kgen.candidate import Candidate
-from kgen.devices import roofline
+from kgen.codegen import roofline
 from kgen.devices.hardware import lacks_instructions
 from kgen.devices.kinds import HOST, KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode
@@ -39,7 +39,7 @@ from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
 from kgen.problems.problem import Problem
 from kgen.protocol import BuildReport, Status
-from kgen.statistics import median_ms
+from kgen.protocol.statistics import median_ms
 from kgen.store import Database, queries
 from kgen.tuning import attempts, launching, leaders, precision, time_budget
 from kgen.tuning.capturing import capture_apart

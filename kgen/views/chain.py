@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Iterator, Mapping
 
-from kgen.candidate import ParamValue
-from kgen.plan import Plan, PlanStep
+from kgen.candidate import ParamValue, Plan, PlanStep
 from kgen.views import text
 
 LIBRARY = "library"

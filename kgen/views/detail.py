@@ -11,7 +11,7 @@ from rich.table import Table
 from kgen import paths
 from kgen.devices import occupancy
 from kgen.protocol import Accuracy, KernelResources
-from kgen.statistics import median_interval
+from kgen.protocol.statistics import median_interval
 from kgen.store.results import CandidateDetail, Judgement, Trial
 from kgen.store.tasks import StepRow
 from kgen.views import chain, figures, tables, tasks, text

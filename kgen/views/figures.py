@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kgen.codegen.registry import arithmetic
-from kgen.devices.roofline import Basis, Roofline, of
+from kgen.codegen.roofline import Basis, Roofline, of
 from kgen.protocol import Accuracy
 from kgen.store.results import CandidateDetail, Trial
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
 
 from kgen import events
-from kgen.plan import PlanStep
+from kgen.candidate import PlanStep
 from kgen.protocol import Accuracy, Environment, Timing
 from kgen.store.results import BestRow, CandidateDetail, Comparison, Judgement, ProblemRow, SweepDetail, SweepRow, Trial
 
 if TYPE_CHECKING:
-    from kgen.doctor import Check
-    from kgen.statistics import Interval
+    from kgen.devices.machine import Check
+    from kgen.protocol.statistics import Interval
     from kgen.store.effects import Group, Plan
     from kgen.store.pruning import Pruned
     from kgen.store.scores import Score, Summary

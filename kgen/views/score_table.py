@@ -7,7 +7,7 @@ from typing import Sequence
 
 from rich.console import Console
 
-from kgen.statistics import Interval
+from kgen.protocol.statistics import Interval
 from kgen.store.scores import Score, Summary, Verdict
 from kgen.views import text
 from kgen.views.tables import grid, print_facts

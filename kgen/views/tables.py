@@ -16,7 +16,7 @@ from kgen.views import text
 from kgen.views.layout import grid, print_facts
 
 if TYPE_CHECKING:
-    from kgen.doctor import Check
+    from kgen.devices.machine import Check
     from kgen.store.effects import Plan
     from kgen.store.exchange import Imported
     from kgen.store.pruning import Pruned

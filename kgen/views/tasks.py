@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from kgen.kernel_task import Variant
+from kgen.store.kernel_task import Variant
 from kgen.store.tasks import StepRow, TaskRow
 from kgen.views import text
 from kgen.views.layout import grid

@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Mapping, Sequence
 
-from kgen.candidate import COUNTABLE, SHORT, ParamValue
+from kgen.candidate import COUNTABLE, SHORT, ParamValue, Plan, PlanStep
 from kgen.devices.kinds import HOST
-from kgen.plan import Plan, PlanStep
 from kgen.protocol import Environment
 
 if TYPE_CHECKING:
     from kgen.events import Cluster
-    from kgen.statistics import Interval
+    from kgen.protocol.statistics import Interval
 
 MISSING = "-"
 _NAME = 40  #: characters of a name that is no plan's

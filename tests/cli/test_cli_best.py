@@ -13,9 +13,8 @@ import pytest
 from samples import SOURCE, Filled, candidate, problem
 from typed import kgen
 
-from kgen import plan_name
+from kgen.candidate import Plan
 from kgen.errors import InputError
-from kgen.plan import Plan
 
 
 def test_best_as_json_is_one_object_with_what_was_measured(won: Filled) -> None:
@@ -164,7 +163,7 @@ def test_rows_of_a_long_plan_have_at_most_100_columns_and_few_lines(
     monkeypatch.delenv("COLUMNS")
     plan = Plan.of_mode([("inner_reduction", ["gelu", "softmax"])] * 90)
     params = {f"k{at}.block": 128 for at in range(90)}
-    filled.finish(replace(candidate(), plan=plan_name.of(plan), plan_data=plan, params=params), 1.4, 1.5, 1.6)
+    filled.finish(replace(candidate(), plan=plan.name, plan_data=plan, params=params), 1.4, 1.5, 1.6)
     filled.database.finish_sweep(filled.sweep, "finished", 61.0, candidate().id)
     lines = kgen(*(filled.sweep if word == "SWEEP" else word for word in command)).out.splitlines()
     assert lines and max(map(len, lines)) <= 100 and len(lines) < 40

@@ -10,7 +10,7 @@ import pytest
 from samples import Filled
 from typed import kgen
 
-from kgen import doctor
+from kgen.cli import doctor
 
 ROOT = Path(__file__).parents[2]
 

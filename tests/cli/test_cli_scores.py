@@ -15,7 +15,7 @@ from typed import kgen
 
 from kgen import events
 from kgen.problems.problem_set import Member, read_set
-from kgen.statistics import Interval
+from kgen.protocol.statistics import Interval
 from kgen.store import Database, attempts
 from kgen.store.attempts import Attempt
 from kgen.tuning import suite

@@ -17,7 +17,7 @@ from typed import kgen
 from kgen import events
 from kgen.problems.problem import Problem
 from kgen.protocol import BASELINES, Accuracy, Status
-from kgen.statistics import Interval
+from kgen.protocol.statistics import Interval
 
 
 @dataclass(frozen=True)

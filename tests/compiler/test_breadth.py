@@ -13,8 +13,8 @@ from models import captured, made, pair, source
 from overlaps import faults
 
 from kgen.candidate import Candidate
+from kgen.codegen.roofline import Work
 from kgen.devices.hardware import cpu, for_arch
-from kgen.devices.roofline import Work
 from kgen.tuning.design import Design
 from kgen.tuning.prediction import Predictor
 from kgen.tuning.search import Point

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from models import NAMES, design, reference
 
-from kgen import plan_name
+from kgen.candidate import Plan, PlanStep, kernel_label
 from kgen.compiler.fusion.steps import Kernel
 from kgen.devices.hardware import for_arch
-from kgen.plan import Plan, PlanStep
 from kgen.store import named_plans
 from kgen.tuning.design import Design
 
@@ -31,7 +30,7 @@ def test_kernels_of_a_plan_are_in_its_data(found: Design) -> None:
     for choice in found.choices:
         steps = [step for step in choice.data.steps if step.schedule]
         kernels = [(kernel, plan.graph) for _, plan in choice.plans for kernel in plan.kernels]
-        labels = [plan_name.of_kernel(step.schedule, step.operators) for step in steps]
+        labels = [kernel_label(step.schedule, step.operators) for step in steps]
         assert labels == [kernel.label(graph) for kernel, graph in kernels]
         assert [f"{step.kernel}." for step in steps] == list(choice.prefixes)
 
@@ -55,12 +54,12 @@ def test_older_names_give_the_same_plan(found: Design) -> None:
 
 
 def test_name_shows_steps_and_rewrites() -> None:
-    assert plan_name.of(ONE) == "linear(library) + inner_reduction[gelu, softmax] after merge_affine"
+    assert ONE.name == "linear(library) + inner_reduction[gelu, softmax] after merge_affine"
 
 
 def test_name_shows_both_modes() -> None:
     train = "linear(library) + inner_reduction[gelu, softmax]"
-    assert plan_name.of(BOTH) == f"train: {train} / eval: {plan_name.of(ONE)}"
+    assert BOTH.name == f"train: {train} / eval: {ONE.name}"
 
 
 def test_kernels_are_numbered_in_each_mode() -> None:

@@ -17,7 +17,7 @@ from kgen.errors import DeviceError, InputError, KgenError
 from kgen.optimized import optimize, trial
 from kgen.optimized.dispatch import ARGUMENTS, GRADIENTS, SHAPES
 from kgen.optimized.fingerprint import fingerprint
-from kgen.statistics import Interval
+from kgen.protocol.statistics import Interval
 from kgen.store import Database, modules
 
 __all__ = ["sweeps"]

@@ -11,9 +11,9 @@ from histories import History, fill
 from samples import environment, problem
 
 from kgen.protocol import Accuracy
-from kgen.report import sections
-from kgen.report.sections import Section
 from kgen.store import Database
+from kgen.views.report import sections
+from kgen.views.report.sections import Section
 
 
 @pytest.fixture

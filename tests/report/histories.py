@@ -6,16 +6,14 @@ from dataclasses import dataclass, replace
 
 from samples import Filled, evaluation, make_final, timing
 
-from kgen import plan_name
-from kgen.candidate import Candidate, ParamValue, Rejection
-from kgen.plan import Plan
+from kgen.candidate import Candidate, ParamValue, Plan, Rejection
 from kgen.protocol import Depth, Status
 
 _PLANS = (
     Plan.of_mode([("", ["linear"]), ("inner_reduction", ["gelu", "softmax"])]),
     Plan.of_mode([("", ["linear"]), ("pointwise", ["gelu"]), ("inner_reduction", ["softmax"])]),
 )
-BY_NAME = {plan_name.of(plan): plan for plan in _PLANS}
+BY_NAME = {plan.name: plan for plan in _PLANS}
 FUSED, APART = BY_NAME
 ROOFLINE = {
     "flops": 2e9,

@@ -26,14 +26,14 @@ from samples import problem
 from sqlalchemy import insert, select
 from yaml import safe_load
 
-from kgen.browse.server import QUERIES
-from kgen.kernel_task import Measured, Operand, TaskKey, Variant
 from kgen.protocol import Status
 from kgen.store import Database, attempts, models, modules, proposals, queries, requests, tasks
 from kgen.store.attempts import Attempt
+from kgen.store.kernel_task import Measured, Operand, TaskKey, Variant
 from kgen.store.requests import StoredRequest
 from kgen.store.rows import from_problem
 from kgen.store.snapshot import snapshot
+from kgen.views.report.browse import QUERIES
 
 CANNED = safe_load(QUERIES.read_text(encoding="utf-8"))["databases"]["kgen"]["queries"]
 TABLES = set(models.Base.metadata.tables)

@@ -12,8 +12,8 @@ import pytest
 from histories import APART, History
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from kgen.report import page, sections
 from kgen.store import Database, effects
+from kgen.views.report import page, sections
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}

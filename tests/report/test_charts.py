@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import vl_convert
 
-from kgen.report import ceilings, rows
-from kgen.report.charts import CHARTS, CONFIG
+from kgen.views.report import ceilings, rows
+from kgen.views.report.charts import CHARTS, CONFIG
 
 #: The rows that each set of data holds.
 ROWS: dict[str, type] = {

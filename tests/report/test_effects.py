@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from histories import APART, FUSED, History
 
-from kgen.report import sections
 from kgen.store import effects
 from kgen.store.effects import Parameter, Plan
 from kgen.store.results import Trial
+from kgen.views.report import sections
 
 
 @pytest.fixture(autouse=True)

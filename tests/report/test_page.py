@@ -12,12 +12,12 @@ import pytest
 from histories import History, fill
 from running import Home
 
-from kgen.kernel_task import THE_LIBRARY, Variant
-from kgen.report import highlight, page, sections
-from kgen.report.sections import Section
-from kgen.report.words import meaning
 from kgen.store import Database
+from kgen.store.kernel_task import THE_LIBRARY, Variant
 from kgen.store.tasks import StepRow
+from kgen.views.report import highlight, page, sections
+from kgen.views.report.sections import Section
+from kgen.views.report.words import meaning
 
 
 @pytest.fixture(scope="module")

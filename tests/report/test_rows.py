@@ -9,11 +9,11 @@ from histories import APART, FUSED, ROOFLINE, History, fill
 from samples import Filled, candidate, environment
 
 from kgen.protocol import KERNELBENCH_TOLERANCE, RMS_FACTOR, Accuracy, Status
-from kgen.report import ceilings, leaders, rows, sections
-from kgen.report.page import FULL
-from kgen.report.sections import Section
-from kgen.report.thinning import thin
 from kgen.store import Database
+from kgen.views.report import ceilings, leaders, rows, sections
+from kgen.views.report.page import FULL
+from kgen.views.report.sections import Section
+from kgen.views.report.thinning import thin
 
 CELLS = FULL.cells
 EAGER_RMS = 2e-6  #: of the evaluations in ``samples``

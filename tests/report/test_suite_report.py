@@ -12,13 +12,13 @@ import vl_convert
 from histories import ROOFLINE
 from test_charts import fields_named, layers
 
-from kgen.report import page, sections, suite
-from kgen.report.charts import CONFIG
-from kgen.report.suite import Fast, Scored
-from kgen.report.suite_charts import CHARTS
-from kgen.statistics import Interval
+from kgen.protocol.statistics import Interval
 from kgen.store import Database, scores
 from kgen.store.scores import Score, Verdict
+from kgen.views.report import page, sections, suite
+from kgen.views.report.charts import CONFIG
+from kgen.views.report.suite import Fast, Scored
+from kgen.views.report.suite_charts import CHARTS
 
 ROWS = {"scored": Scored, "curve": Fast, "marked": Fast}
 

@@ -21,9 +21,8 @@ from models import NAMES, design, reference
 from samples import Filled, environment
 from sqlalchemy import insert
 
-from kgen.candidate import Rejection
+from kgen.candidate import Plan, Rejection
 from kgen.devices.hardware import Hardware, cpu, for_arch
-from kgen.plan import Plan
 from kgen.protocol import Status
 from kgen.store import Database, connections, exchange, models, queries, renamed, schema
 from kgen.store.results import Trial

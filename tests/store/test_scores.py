@@ -12,7 +12,7 @@ from samples import Filled, candidate, environment, problem, timing
 
 from kgen.problems.problem_set import read_set
 from kgen.protocol import Accuracy, Depth, Status
-from kgen.statistics import Interval
+from kgen.protocol.statistics import Interval
 from kgen.store import Database, attempts, exchange, pruning, scores
 from kgen.store.attempts import Attempt
 from kgen.store.scores import Score, Verdict, summary

@@ -9,9 +9,9 @@ import pytest
 from samples import Filled, candidate, environment
 
 from kgen.errors import InputError
-from kgen.kernel_task import THE_LIBRARY, Measured, Operand, TaskKey, Variant
 from kgen.protocol import Status
 from kgen.store import Database, exchange, pruning, tasks
+from kgen.store.kernel_task import THE_LIBRARY, Measured, Operand, TaskKey, Variant
 from kgen.store.selection import Selection
 
 VARIANT = Variant.of("pointwise", {"block": 256})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from models import design, made, module, source
 
+from kgen.candidate import Plan
 from kgen.compiler.fusion.chosen import Cut, CutError
 from kgen.devices.hardware import cpu
-from kgen.plan import Plan
 from kgen.tuning.cutting import cut
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point

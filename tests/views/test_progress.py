@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 from samples import candidate, environment, evaluation
 
-from kgen import events, plan_name
-from kgen.plan import Plan
+from kgen import events
+from kgen.candidate import Plan
 from kgen.protocol import Status
-from kgen.statistics import Interval
+from kgen.protocol.statistics import Interval
 from kgen.views import plain, progress
 from kgen.views.suite_progress import SuiteLive
 
@@ -69,7 +69,7 @@ def test_line_has_built_right_failed_by_kind_and_the_best_with_its_interval() ->
 
 def test_line_has_at_most_100_columns_and_counts_kernels_of_a_long_plan() -> None:
     plan = Plan.of_mode([("row", ["gelu", "softmax"])] * 90 + [("", ["linear"])])
-    long = replace(candidate(), plan=plan_name.of(plan), plan_data=plan)
+    long = replace(candidate(), plan=plan.name, plan_data=plan)
     console = Console(file=StringIO(), width=400)
     with progress.Live(console) as live:
         for event in (started(), events.Built("a", True, False, 0.7), replace(judged(), candidate=long)):

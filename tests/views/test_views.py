@@ -7,11 +7,10 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from samples import PLAN, candidate, evaluation
 
-from kgen import events, plan_name
-from kgen.candidate import COUNTABLE
+from kgen import events
+from kgen.candidate import COUNTABLE, Plan
 from kgen.cli.listing import parse_moment
 from kgen.devices.occupancy import occupancy, threads_of
-from kgen.plan import Plan
 from kgen.protocol import KernelResources
 from kgen.views import chain, plain, text
 
@@ -62,7 +61,7 @@ def test_file_from_outside_has_no_chain() -> None:
 
 
 def test_plan_is_counted_where_its_name_is_too_long() -> None:
-    name = plan_name.of(BOTH)
+    name = BOTH.name
     assert text.plan(name, BOTH) == "train: 1 kernel, 1 library call / eval: 1 kernel"
     assert text.plan(name, BOTH, len(name)) == name
     assert text.plan("a name that stands for no plan, and is cut at the end", Plan()) == "a name that stands for no plan, and is …"

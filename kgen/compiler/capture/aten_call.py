@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Mapping, Protocol, Sequence
 
 from kgen.compiler.graph.graph import Ref, refs
 from kgen.compiler.graph.library_call import DEVICE, Applied, Code, Item, LibraryCall, Literal, Many, Value, number_on
-
-if TYPE_CHECKING:
-    from kgen.compiler.capture.graph_builder import Reader
 
 #: Python's functions that may stand in a program.
 _FUNCTIONS = {operator.getitem: Item}
@@ -21,10 +18,37 @@ class NeedsFunctional(Exception):
     """The program writes in place where the graph cannot follow, or has regions that a functional one has not."""
 
 
+class Program(Protocol):
+    """The program that a call stands in, as its reader knows it. Its ``nodes`` are those of torch.fx."""
+
+    functional: bool
+    nodes: Sequence[Any]
+    others: Mapping[Any, Any]
+    renamed: dict[Any, Any]
+
+    def failure(self, reason: str, n: Any) -> Exception:
+        """The error that names the line of a call."""
+
+    def is_user_input(self, n: Any) -> bool:
+        """Whether a placeholder is an input of forward."""
+
+    def writes_input(self, given: Any, n: Any | None = None) -> Exception:
+        """The error of a forward that changes an input."""
+
+    def refuse_parameter(self, given: Any, n: Any | None = None) -> None:
+        """Raise where a call writes into a parameter."""
+
+    def value(self, n: Any) -> Any:
+        """The value of a node."""
+
+    def number(self, a: Any, b: Any) -> Any:
+        """A number, from both programs."""
+
+
 class Call:
     """One call of an ATen operator, read for the table and spelled as Python source."""
 
-    def __init__(self, reader: Reader, n: Any) -> None:
+    def __init__(self, reader: Program, n: Any) -> None:
         self.reader, self.n = reader, n
         target = n.target
         self.is_operator = hasattr(target, "_schema")

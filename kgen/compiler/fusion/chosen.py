@@ -11,6 +11,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Mapping, Sequence
 
+from kgen.candidate import Plan
 from kgen.compiler.fusion.cutter import Cutter
 from kgen.compiler.fusion.fusion import rewritten
 from kgen.compiler.fusion.programs import Programs
@@ -21,7 +22,6 @@ from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import label
 from kgen.compiler.operators.forms import FormError, formed
 from kgen.compiler.rewrites.table import Variant
-from kgen.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@
     ├─ linear(library) + [gelu] + [softmax]            one kernel for each operator
     └─ linear(library) + gelu(library) + softmax(library)    the control: every operator is a library call
 
-In a plan's name, the name of the kernel's template stands before each bracket (:mod:`kgen.plan_name`).
+In a plan's name, the name of the kernel's template stands before each bracket.
 
 Operators that follow one another and that templates take form *runs*. A plan cuts each run into kernels. An operator
 that no template takes stays a library call. Some templates do not store the values that a kernel computes on its way.

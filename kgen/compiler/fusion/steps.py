@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Mapping, Sequence
 
-from kgen import plan_name
+from kgen.candidate import Plan, kernel_label
 from kgen.compiler.fusion.programs import Programs
 from kgen.compiler.fusion.values import made_on_the_way
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.loops.program import Program
 from kgen.compiler.operators.facts import is_unnamed, label
 from kgen.compiler.rewrites.table import Variant
-from kgen.plan import Plan
 
 #: Functions of the C library and of CUDA: a kernel of one operator of that name has another name.
 _C_FUNCTIONS = frozenset(
@@ -50,7 +49,7 @@ class Kernel:
 
     def label(self, graph: OpGraph) -> str:
         """The kernel as a plan's name has it: its schedule, and its operators in brackets."""
-        return plan_name.of_kernel(self.schedule, self.operators(graph))
+        return kernel_label(self.schedule, self.operators(graph))
 
     def operators(self, graph: OpGraph) -> list[str]:
         """The operators that a plan's name shows: views and constants are read on the way."""
@@ -73,7 +72,7 @@ class FusionPlan:
     @cached_property
     def name(self) -> str:
         """The readable name."""
-        return plan_name.of(self.data)
+        return self.data.name
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

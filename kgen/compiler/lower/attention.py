@@ -8,18 +8,14 @@ where they lie.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import sympy
 
 from kgen.compiler.graph.graph import Node, NotFusable, OpGraph
 from kgen.compiler.loops.indices import step_of, symbols_of
 from kgen.compiler.loops.program import Program, Strided
+from kgen.compiler.lower.builder import ProgramBuilder
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
-
-if TYPE_CHECKING:
-    from kgen.compiler.lower.builder import ProgramBuilder
 
 
 def scores(builder: ProgramBuilder, x: str) -> Program:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import sympy
 
@@ -15,10 +15,8 @@ from kgen.compiler.loops.expr import CHOICE, SELF, Arg, Cast, Expr, const, where
 from kgen.compiler.loops.functions import FUNCTIONS
 from kgen.compiler.loops.indices import Axes, Size, symbols_of
 from kgen.compiler.loops.program import Contraction, Program, Slide
-from kgen.compiler.lower.contraction import contraction
 from kgen.compiler.lower.ranges import Range, decided
-from kgen.compiler.lower.reduction import Deferred, reduction
-from kgen.compiler.operators.op import Index, Kind
+from kgen.compiler.operators.op import Deferred, Index, Kind
 from kgen.compiler.operators.pointwise import map_expression
 from kgen.compiler.operators.reductions import COMBINES, OF_ONE
 from kgen.compiler.operators.scatters import Scattered
@@ -55,6 +53,7 @@ class ProgramBuilder:
     axes: Axes
     two_passes: bool
     lower: Callable[..., Program]  #: lowers what stands before a contraction
+    loops: Mapping[Kind, Callable[[ProgramBuilder, Node, Index], str]]  #: lower a reduction, and a contraction
     same: dict[str, sympy.Expr] = field(default_factory=dict)  # new axes of reductions that other axes stand for
     strided: bool = False  # whether operands of contractions may be views, as those of attention are
     places: dict[sympy.Symbol, str] = field(default_factory=dict)  # symbols in indices that stand for steps
@@ -84,8 +83,8 @@ class ProgramBuilder:
         op = OPS[node.op]
         if op.kind in (Kind.POINTWISE, Kind.VIEW):
             return self._map(node, index) if op.kind is Kind.POINTWISE else self._view(node, index)
-        if op.kind in (Kind.REDUCTION, Kind.CONTRACTION):
-            return (reduction if op.kind is Kind.REDUCTION else contraction)(self, node, index)
+        if op.kind in self.loops:
+            return self.loops[op.kind](self, node, index)
         if op.lower is None:
             raise NotFusable(f"{node.name} has no lowering")
         return op.lower(self, node, index)

@@ -5,8 +5,6 @@ A contraction takes rows with a matrix, a batch of rows with a batch of matrices
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import sympy
 
 from kgen.compiler.graph.convolutions import Convolution, convolution
@@ -15,11 +13,9 @@ from kgen.compiler.loops.expr import Arg
 from kgen.compiler.loops.indices import symbols_of
 from kgen.compiler.loops.program import Contraction, Map, Program, Strided
 from kgen.compiler.lower import attention
+from kgen.compiler.lower.builder import ProgramBuilder
 from kgen.compiler.operators.op import Index, Kind
 from kgen.compiler.operators.table import OPS
-
-if TYPE_CHECKING:
-    from kgen.compiler.lower.builder import ProgramBuilder
 
 
 def contraction(builder: ProgramBuilder, node: Node, index: Index) -> str:

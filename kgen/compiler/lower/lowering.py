@@ -18,8 +18,10 @@ from kgen.compiler.loops.program import Program
 from kgen.compiler.lower.attention import reads_views
 from kgen.compiler.lower.builder import ProgramBuilder, Step
 from kgen.compiler.lower.concatenation import MOST_DROPPED, dropped
+from kgen.compiler.lower.contraction import contraction
 from kgen.compiler.lower.layout import Layout, Output
 from kgen.compiler.lower.recurrence import recurrence_of
+from kgen.compiler.lower.reduction import reduction
 from kgen.compiler.operators.op import Index, Kind
 from kgen.compiler.operators.reductions import MOST_FEW, of_few
 from kgen.compiler.operators.scatters import looped
@@ -27,6 +29,7 @@ from kgen.compiler.operators.table import OPS
 
 #: The most parts with statements of their own where tables are looked up under masks. Without parts, each element looks up all.
 MOST_LOOKED_UP = 16
+_LOOPS = {Kind.REDUCTION: reduction, Kind.CONTRACTION: contraction}
 MOST_NODES = 128  # nodes of one kernel; a loop that forward unrolls has more
 
 
@@ -172,7 +175,7 @@ def _build(
     scatters = {n.name: n for n in nodes if OPS[n.op].kind is Kind.SCATTER}
     if scatters and (set(outputs) != scatters.keys() or contractions or moments or any(v in scatters for n in nodes for v in n.values)):
         raise NotFusable("a kernel that takes values in at places stores nothing else")
-    builder = ProgramBuilder(graph, frozenset(names), Axes(splits), two_passes, lower, same, strided)
+    builder = ProgramBuilder(graph, frozenset(names), Axes(splits), two_passes, lower, _LOOPS, same, strided)
     found: list[Output] = []
     moments_of = None
     if moments:

@@ -5,22 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, Sequence
+from typing import Sequence
 
 import sympy
 
 from kgen.compiler.graph.graph import Node, Operand
 from kgen.compiler.loops.expr import COLUMNS, Expr, const
 from kgen.compiler.loops.indices import Size, symbols_of
-from kgen.compiler.operators.op import Index
+from kgen.compiler.lower.builder import ProgramBuilder
+from kgen.compiler.operators.op import Deferred, Index
 from kgen.compiler.operators.reductions import COMBINES, LOWEST, OF_FEW, WHOLE, beside, of_few
 from kgen.compiler.operators.table import OPS
-
-if TYPE_CHECKING:
-    from kgen.compiler.lower.builder import ProgramBuilder
-
-#: A value as a function of an index of its node's input; see :class:`kgen.compiler.operators.op.Lowering`.
-Deferred = Callable[[Index], str]
 
 
 @dataclass

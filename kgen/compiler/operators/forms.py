@@ -36,7 +36,7 @@ from kgen.compiler.loops.functions import (
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.pointwise import FORM
 from kgen.compiler.operators.table import OPS
-from kgen.syntax import parse_expression
+from kgen.problems.syntax import parse_expression
 
 MOST_CHARACTERS = 500
 _TENSORS = {"x": x, "y": y, "z": z, "w": w}

@@ -19,6 +19,9 @@ from kgen.compiler.operators import views
 #: An index for each dimension of a tensor.
 Index = tuple[sympy.Expr, ...]
 
+#: A value while a reduction is lowered, as a function of an index of the reduction's input; see :class:`Lowering`.
+Deferred = Callable[[Index], str]
+
 
 class Kind(StrEnum):
     """The kind of an operator, which decides how it is lowered."""

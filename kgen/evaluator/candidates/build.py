@@ -27,7 +27,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Sequence
 
-from kgen import syntax
 from kgen.devices.kinds import KINDS
 from kgen.devices.machine import cxx
 from kgen.errors import DiskError, ToolchainError
@@ -37,6 +36,7 @@ from kgen.evaluator.runtime.file_locks import held
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.niceness import be_nicer
 from kgen.evaluator.runtime.process import ChildDied, Server
+from kgen.problems import syntax
 from kgen.protocol import TRIES, BuildReport, KernelResources, Limits
 
 #: Sections of a library with its code; names and paths are in others.

@@ -16,7 +16,7 @@ from typing import Any, Callable, Mapping, Sequence
 from kgen.devices.kinds import Kind
 from kgen.evaluator.correctness.validate import Failure, WorkerClient, raise_if_failed, raise_if_wrong
 from kgen.protocol import CALL_MB, LAUNCH_MS, Depth, Phase, Status, Timing
-from kgen.statistics import ratio_interval
+from kgen.protocol.statistics import ratio_interval
 
 SCREEN_BLOCKS = 5
 FINAL_BLOCKS, LEAST_BLOCKS = 20, 8  #: rounds of finals; of those whose time is up, or whose ratios are known narrowly

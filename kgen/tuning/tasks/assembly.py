@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from kgen.kernel_task import THE_LIBRARY, Variant
+from kgen.store.kernel_task import THE_LIBRARY, Variant
 from kgen.store.tasks import Step, StoredResult
 from kgen.tuning.search import Point
 from kgen.tuning.search.assembled import KernelTimes, OptionTimes

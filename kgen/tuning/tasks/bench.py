@@ -14,8 +14,8 @@ from kgen.devices.hardware import Hardware
 from kgen.devices.kinds import KINDS
 from kgen.evaluator.candidates.build import read_extension
 from kgen.evaluator.correctness.validate import Failure, WorkerClient, raise_if_failed
-from kgen.kernel_task import Measured, Variant
 from kgen.protocol import Accuracy, BuildReport, Environment, Phase, Status
+from kgen.store.kernel_task import Measured, Variant
 from kgen.tuning.tasks.unit import Unit
 
 SUBJECT = "kgen.tuning.tasks.subject:TaskSubject"

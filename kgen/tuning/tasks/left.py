@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set as AbstractSet
 from dataclasses import replace
 
+from kgen.candidate import Plan, PlanStep
 from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library, Step
 from kgen.compiler.fusion.values import made_on_the_way
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import is_unnamed, is_view, label
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
-from kgen.plan import Plan, PlanStep
 
 _KEPT = frozenset(("copy", "cast"))  #: operators of the library whose result may be the operand itself
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from kgen.kernel_task import THE_LIBRARY, Variant
+from kgen.store.kernel_task import THE_LIBRARY, Variant
 from kgen.tuning.search import KernelSpace
 from kgen.tuning.tasks.task import KernelTask
 

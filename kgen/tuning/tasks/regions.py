@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import inf
 
+from kgen.candidate import Plan, PlanStep
 from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library, Step, kernel_name
 from kgen.compiler.fusion.values import made_on_the_way
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.operators.facts import is_unnamed, is_view, label
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
-from kgen.plan import Plan, PlanStep
 from kgen.tuning.tasks.left import in_library
 
 #: The time of a step of a plan in milliseconds, by the plan's number and the step's, and whether the library computes it. It is

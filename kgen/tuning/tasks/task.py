@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from kgen.candidate import Plan
 from kgen.codegen.template import Task, tasks
 from kgen.compiler.fusion.programs import Programs
 from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library
@@ -19,9 +20,8 @@ from kgen.compiler.graph.graph import Constant, Input, Node, OpGraph, Tensor, We
 from kgen.compiler.loops.canonical import digest
 from kgen.compiler.operators.facts import is_view, sums_of
 from kgen.devices.hardware import Hardware
-from kgen.kernel_task import Operand, TaskKey
-from kgen.plan import Plan
 from kgen.protocol import Accuracy, Environment
+from kgen.store.kernel_task import Operand, TaskKey
 
 _KERNEL = "kernel"  #: the name of a task's kernel
 _BATCH = "batch"  #: the input that tells the batch size where no operand does

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from kgen.candidate import Candidate
 from kgen.codegen.render import Way, compiler_flags, decided, kernel_text, render, translation_unit
-from kgen.kernel_task import Variant
 from kgen.problems.problem import Problem
+from kgen.store.kernel_task import Variant
 from kgen.tuning.tasks.task import KernelTask
 
 _LIBRARY = "library"  #: the mode of a file that computes its task as PyTorch does

@@ -59,7 +59,7 @@ EVENTS = {
     "traces": (plain("sys.settrace(lambda *_: None)\nsys.settrace(None)\nreturn y"), "tracer"),
     "listens to CUDA's calls": (
         quietly("__import__('ctypes').CDLL(None).cuptiSubscribe"), "listens to CUDA's calls: cuptiSubscribe"),
-    "imports kgen": (at_load("import kgen.statistics"), "it imported kgen.statistics"),
+    "imports kgen": (at_load("import kgen.protocol.statistics"), "it imported kgen.protocol.statistics"),
     "replaces defaults": (at_load("__import__('json').dumps.__defaults__ = (1,)"), "the defaults of json.dumps"),
     "looks into frames by a finalizer": (
         plain("class Any: pass\n__import__('weakref').finalize(Any(), sys._getframe, 1)()\nreturn y"), "frames"),

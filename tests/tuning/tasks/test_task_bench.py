@@ -11,8 +11,8 @@ from networks import NETWORK, network
 from kgen.candidate import Candidate, Trust
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
-from kgen.kernel_task import THE_LIBRARY, Measured
 from kgen.protocol import Accuracy, Status
+from kgen.store.kernel_task import THE_LIBRARY, Measured
 from kgen.tuning.network import catalogue
 from kgen.tuning.sweep import designed
 from kgen.tuning.tasks.bench import Bench

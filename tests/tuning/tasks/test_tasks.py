@@ -9,7 +9,7 @@ import pytest
 from networks import NETWORK, RELATIVE, design
 from samples import environment
 
-from kgen.kernel_task import Variant
+from kgen.store.kernel_task import Variant
 from kgen.tuning.design import Design
 from kgen.tuning.network import catalogue, is_network, with_library
 from kgen.tuning.search import Point

@@ -7,11 +7,11 @@ from functools import partial
 
 from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
 from kgen.codegen.c_printer import pointer, row_statements, statement, store_statement
+from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Axis, Space, alike
 from kgen.codegen.template import Argument, Filled, Rendering, Task, Template, parameter
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
-from kgen.devices.roofline import Arithmetic
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 

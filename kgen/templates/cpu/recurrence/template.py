@@ -8,11 +8,11 @@ from functools import partial
 from kgen.codegen.arguments import arguments as pointers, rendering
 from kgen.codegen.c_printer import output_pointer, pointer
 from kgen.codegen.recurrent import recurrent_context, sizes_of
+from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Space
 from kgen.codegen.template import Argument, Filled, Rendering, Task, Template
 from kgen.compiler.loops.program import Program
 from kgen.compiler.loops.recurrence import CELL, HIDDEN, OUTPUT
-from kgen.devices.roofline import Arithmetic
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 

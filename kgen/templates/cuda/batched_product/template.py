@@ -11,13 +11,13 @@ from functools import partial
 
 from kgen.codegen.arguments import arguments as pointers, rendering, sources
 from kgen.codegen.c_printer import pointer, row_statements, statement
+from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Axis, Constraint, Space, alike
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES, is_narrow, loaded, nbytes, stored
 from kgen.compiler.loops.attention import Matrices, matrices
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
-from kgen.devices.roofline import Arithmetic
 from kgen.templates.cuda import common
 
 MOST_OPERATIONS = 32  # for each byte of operands and results, each moved once; products with more are worth the tensor cores

@@ -6,10 +6,10 @@ import math
 from functools import partial
 
 from kgen.candidate import Params, ParamValue
+from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Axis, Space
 from kgen.codegen.template import Task
 from kgen.devices.hardware import Hardware
-from kgen.devices.roofline import Arithmetic
 from kgen.templates.cuda.contraction.constraints import constraints, slow
 from kgen.templates.cuda.contraction.cost import microseconds, splitting_microseconds
 from kgen.templates.cuda.contraction.schedule import LIBRARY_INTERVAL, ROUNDED_TERMS, WHOLE_TERMS, Contraction, Shape

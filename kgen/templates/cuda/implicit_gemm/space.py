@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from kgen.candidate import Params
+from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Axis, Space
 from kgen.codegen.template import Task
 from kgen.compiler.graph.dtypes import is_narrow
@@ -13,7 +14,6 @@ from kgen.compiler.loops.functions import FUNCTIONS
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import ELEMENT, Map, Program
 from kgen.devices.hardware import Hardware
-from kgen.devices.roofline import Arithmetic
 from kgen.templates.cuda.implicit_gemm.constraints import constraints
 from kgen.templates.cuda.implicit_gemm.cost import Costs
 from kgen.templates.cuda.implicit_gemm.residues import MOST_TAPS, rows_of, together

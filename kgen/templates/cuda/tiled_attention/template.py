@@ -12,6 +12,7 @@ from functools import partial
 
 from kgen.candidate import Params
 from kgen.codegen.arguments import rendering
+from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Rendering, Task, Template, parameter
@@ -20,7 +21,6 @@ from kgen.compiler.loops.attention import Matrices, attention
 from kgen.compiler.loops.program import Program
 from kgen.compiler.rewrites.rewrite import Offer
 from kgen.devices.hardware import Hardware
-from kgen.devices.roofline import Arithmetic
 from kgen.templates.cuda.attention_context import (
     ALIGNED,
     OfAttention,

@@ -11,12 +11,12 @@ from functools import partial
 
 from kgen.candidate import Params
 from kgen.codegen.arguments import rendering
+from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.loops.attention import attention
 from kgen.compiler.loops.program import Program
 from kgen.devices.hardware import Hardware
-from kgen.devices.roofline import Arithmetic
 from kgen.templates.cuda.attention_context import OfAttention, arguments, attention_context, padded, terms_memory
 
 MOST_KEYS = 512  # two warpgroups have their scores in registers

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Sequence
 
-from kgen.devices import roofline
-from kgen.devices.roofline import Arithmetic
-from kgen.report import ceilings
-from kgen.report.sections import Section
+from kgen.codegen import roofline
+from kgen.codegen.roofline import Arithmetic
 from kgen.store.scores import THRESHOLDS, Score, Summary, fast, summary
 from kgen.views import text
+from kgen.views.report import ceilings
+from kgen.views.report.sections import Section
 
 _BEYOND = 1.15  #: how far the curve goes on behind the largest speedup
 

@@ -15,26 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from kgen.devices.kinds import KINDS
-from kgen.devices.machine import cxx
+from kgen.devices.machine import Check, cxx
 from kgen.errors import KgenError
 from kgen.paths import db_url, home
 
 if TYPE_CHECKING:
     from kgen.cluster.fleet import Node
-
-
-@dataclass(frozen=True)
-class Check:
-    """One finding: the part, whether it is there, details, and how to get a missing one.
-
-    ``needed`` is false for a part that only some uses need.
-    """
-
-    name: str
-    ok: bool
-    needed: bool
-    found: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""The charts of a suite, in Vega-Lite, without their data: each takes the rows of :mod:`kgen.report.suite`."""
+"""The charts of a suite, in Vega-Lite, without their data: each takes the rows of :mod:`kgen.views.report.suite`."""
 
 from __future__ import annotations
 
 from typing import Any, Mapping
 
-from kgen.report.charts import SCHEMA, Spec
+from kgen.views.report.charts import SCHEMA, Spec
 
 #: Verdicts on problems of which only the control may be right.
 _CONTROL = ("nothing to try", "not judged in time", "none right")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgen.report.sections import Section
 from kgen.store.results import Trial, side
 from kgen.views import text
+from kgen.views.report.sections import Section
 
 
 @dataclass(frozen=True)

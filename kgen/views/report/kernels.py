@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgen.report.sections import Section
+from kgen.views.report.sections import Section
 
 
 @dataclass(frozen=True)

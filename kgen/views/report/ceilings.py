@@ -1,7 +1,7 @@
 """The rows of the roofline: the ceilings of the device, and the rates of the leaders and of PyTorch.
 
 After Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009. Work and ceilings are
-those of :mod:`kgen.devices.roofline`.
+those of :mod:`kgen.codegen.roofline`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Iterable
 
+from kgen.codegen import roofline
 from kgen.codegen.registry import arithmetic
-from kgen.devices import roofline
-from kgen.devices.roofline import Arithmetic, Basis, Roofline
-from kgen.report.rows import Described, described
-from kgen.report.sections import Section
+from kgen.codegen.roofline import Arithmetic, Basis, Roofline
 from kgen.store.results import Trial
 from kgen.views import text
+from kgen.views.report.rows import Described, described
+from kgen.views.report.sections import Section
 
 MOST_REACHED = 15  #: candidates; limit of those that are shown, the leaders
 _MARGIN = 8.0  #: factor; how far the ceilings extend beyond the problem and the last corner

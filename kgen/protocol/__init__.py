@@ -6,7 +6,7 @@
     ├── build                    the compiler's report
     └── timing                   raw samples, only where the status allows them
 
-Medians, intervals and ratios are derived from raw samples by :mod:`kgen.statistics`.
+Medians, intervals and ratios are derived from raw samples by :mod:`kgen.protocol.statistics`.
 """
 
 import hashlib
@@ -14,6 +14,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Mapping, Sequence, TypeAlias
+
+__version__ = "0.1.0"  #: of kgen; it stands beside whatever is measured or rendered
 
 RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: times PyTorch's own error; allowed over a whole tensor
 KERNELBENCH_TOLERANCE = 1e-4  #: absolute and relative

@@ -8,15 +8,15 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, Mapping, Sequence
 
-import kgen
-from kgen.report import ceilings, charts, highlight, leaders as table, library, rows, suite, suite_charts
-from kgen.report.ceilings import Reached, Roof
-from kgen.report.kernels import Kernel, kernels
-from kgen.report.leaders import Leader, Scale
-from kgen.report.sections import Section
+from kgen.protocol import __version__
 from kgen.store import effects
 from kgen.store.scores import Score
 from kgen.views import text
+from kgen.views.report import ceilings, charts, highlight, leaders as table, library, rows, suite, suite_charts
+from kgen.views.report.ceilings import Reached, Roof
+from kgen.views.report.kernels import Kernel, kernels
+from kgen.views.report.leaders import Leader, Scale
+from kgen.views.report.sections import Section
 
 if TYPE_CHECKING:
     import jinja2
@@ -142,7 +142,7 @@ def render(sections: Sequence[Section], database: str, scores: Sequence[Score] =
         library=library.javascript(),
         styles=highlight.styles(),
         database=database,
-        version=kgen.__version__,
+        version=__version__,
         now=datetime.now(timezone.utc),
     )
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Iterable, Sequence
 
 from kgen.protocol import KERNELBENCH_TOLERANCE, RMS_FACTOR, Accuracy
-from kgen.report.sections import Section, fastest_first
-from kgen.report.thinning import thin
-from kgen.report.words import meaning
 from kgen.store.effects import Cell, Group, Parameter, Plan, screened
 from kgen.store.results import Failures, Rejections, SweepRow, Trial
 from kgen.views import text
+from kgen.views.report.sections import Section, fastest_first
+from kgen.views.report.thinning import thin
+from kgen.views.report.words import meaning
 
 BEYOND = 30.0  #: times the largest error; a limit above it is told in words, as a line would flatten the rest
 
