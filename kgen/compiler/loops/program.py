@@ -368,7 +368,7 @@ class Program:
     def tensor_dtypes(self) -> dict[str, str]:
         """The dtype of each tensor that is read or written."""
         of = self.recurrence
-        recurrent = {name: of.dtype for name in (*of.reads, *(result for result, _ in of.results))} if of else {}
+        recurrent = dict.fromkeys((*of.reads, *(result for result, _ in of.results)), of.dtype) if of else {}
         return {**recurrent, **{s.source: s.dtype for s in self.scatters if s.source}, **{x.tensor: x.dtype for x in (*self.stores, *self.scatters, *self.reads)}}
 
     @cached_property

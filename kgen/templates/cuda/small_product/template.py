@@ -12,12 +12,12 @@ from functools import cached_property, partial
 from kgen.candidate import Params
 from kgen.codegen.arguments import arguments as pointers, rendering, sources
 from kgen.codegen.c_printer import pointer, row_statements
+from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Load, Program, SmallProduct
 from kgen.devices.hardware import Hardware
-from kgen.devices.roofline import Arithmetic
 from kgen.templates.cuda import common
 
 _MOST_BYTES = 47 << 10  # of shared memory that every block has without asking, but for maxima
