@@ -600,6 +600,6 @@ def test_layers_whose_channels_grow_have_one_form() -> None:
 def test_copy_in_front_of_a_norm_is_a_kernel_of_its_own() -> None:
     init = "self.c, self.n = nn.Conv2d(16, 16, 3, groups=16), nn.LayerNorm(16)"
     found = planned("return self.n(self.c(x).permute(0, 2, 3, 1))", init, "torch.randn(2, 16, 8, 8)", of=ALL)
-    in_order = [p.name for p in found if "norm_of_images_in_order" in p.name]
-    assert "window[depthwise_conv2d] + transpose[copy] + inner_reduction[layer_norm] after norm_of_images_in_order" in in_order
+    in_order = [p.name for p in found if "images_in_order" in p.name]
+    assert "window[depthwise_conv2d] + transpose[copy] + inner_reduction[layer_norm] after images_in_order" in in_order
     assert all("transpose[copy]" in name for name in in_order)

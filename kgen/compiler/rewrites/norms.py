@@ -240,14 +240,18 @@ def _split_groups(graph: OpGraph, node: Node, roles: Mapping[str, str], by_image
     return graph.with_nodes_for(node.name, found)
 
 
-def norm_of_images_in_order(graph: OpGraph) -> OpGraph:
-    """Layer norms over a dimension that lies across memory: of a copy in order, which a transpose makes along memory at both ends."""
+def images_in_order(graph: OpGraph) -> OpGraph:
+    """Layer norms and windows along a dimension that lies across memory: of a copy in order.
+
+    A transpose makes such a copy along memory at both ends.
+    """
     for node in graph.nodes:
-        view = graph.producer(node.inputs[0]) if node.op == "layer_norm" else None
+        window = node.op in OPS and OPS[node.op].kind is Kind.WINDOW
+        view = graph.producer(node.inputs[0]) if window or node.op == "layer_norm" else None
         if view is None or view.op != "permute" or view["dims"][-1] == len(view["dims"]) - 1:
             continue
         shape, dim = graph.type(view.inputs[0]).shape, view["dims"][-1]
-        if min(shape[dim], math.prod(shape[dim + 1 :])) >= LEAST_EXTENT:
+        if min(math.prod(shape[1 : dim + 1]), math.prod(shape[dim + 1 :])) >= LEAST_EXTENT:
             copy = Node(graph.fresh(f"{node.name}_in_order"), "copy", (view.name,), view.type, X.method("contiguous"), IN_TILES)
             graph = graph.with_nodes_for(node.name, [copy, replace(node, inputs=(copy.name, *node.inputs[1:]))])
     return graph

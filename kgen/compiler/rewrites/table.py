@@ -73,7 +73,7 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(recurrence.layers_as_wave, Stage.OPTION, place=Place.IN_FRONT),
         Rewrite(recurrence.layers_apart, Stage.OPTION, place=Place.IN_FRONT),
         Rewrite(norms.split_norms, Stage.OPTION, shown=False),
-        Rewrite(norms.norm_of_images_in_order, Stage.OPTION),
+        Rewrite(norms.images_in_order, Stage.OPTION),
         Rewrite(linear.tiny_product_to_sums, Stage.OPTION, group="few"),
         Rewrite(few.reduce_few_by_threads, Stage.OPTION, group="few"),
         Rewrite(convolution.extreme_into_pool, Stage.OPTION),
