@@ -115,6 +115,22 @@ def test_a_reference_without_memory_is_tried_again_with_fewer_rows(evaluator, mo
     assert evaluator._rows == 8 and sizes["as given"] == 160 and sizes["all rows scaled"] == 8
 
 
+def test_a_problem_whose_fewer_rows_end_the_device_is_judged_with_all_rows(tmp_path, problem, lender, monkeypatch):
+    ask, failures = OracleClient.ask, iter([OracleFailed("fewer rows end the device's work", of_batch=True)])
+
+    def failing(self, do, fds=(), **request):
+        if do == "open" and (failure := next(failures, None)):
+            raise failure
+        return ask(self, do, fds, **request)
+
+    monkeypatch.setattr(OracleClient, "ask", failing)
+    notices = []
+    with lender.lend(Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, baselines=("eager",), cache="warm",
+                               trust=Trust.OWN, notice=notices.append)) as running:
+        assert not [name for name, _ in running.opened.cases if name.startswith("batch")]
+    assert notices == ["the reference failed: fewer rows end the device's work; it is started again"]
+
+
 def test_a_baseline_that_fails_has_its_reason_and_the_others_go_on(tmp_path, problem, lender, monkeypatch):
     prepare = Baselines.prepare_one
 
