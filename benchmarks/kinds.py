@@ -6,8 +6,9 @@
 
 A row that is recorded already is skipped, so the same command goes on where the last one ended (``--again`` repeats). A
 module that fails is a row, too. ``--shard I/N`` takes every N-th module, in a record of its own: one shard for each GPU.
-``--merge`` puts the rows of other records, shards or those of another machine, into this one, each with its commit. A module whose time was up before its finals counts 1.0x. ``library calls`` are those
-of the plan that is predicted to be best, but for views.
+``--merge`` puts the rows of other records into this one, each with its commit: those of shards, or of another machine.
+A module whose time was up before its finals counts 1.0x. ``library calls`` are those of the plan that is predicted to be
+best, but for views.
 
 ``--compile-only`` needs no GPU. It plans each module for ``sm_90`` and renders the first plan that has kernels, plainest.
 It compiles the text with ``nvcc``, and prints each failure. The exit code is 1 where there is one.
