@@ -74,7 +74,7 @@ FORWARDS = {
     "a gated scan": ("h, o = y, []\nfor t in range(9):\n    h = b[:, t] * h + x[:, t]\n    o.append(h)\nreturn torch.stack(o, 1)", "torch.randn(3, 9, 8), torch.randn(3, 8), torch.randn(3, 9, 8)", ""),
     "pairs of a few rows of a table": ("e = self.w[x]\nreturn (torch.bmm(e, e.mT) + 1.0)[:, self.a, self.b]", "torch.randint(0, 9, (64, 5))",
                                        "self.w = nn.Parameter(torch.randn(9, 8))\nself.register_buffer('a', torch.tensor([1, 4, 4]))\nself.register_buffer('b', torch.tensor([0, 2, 4]))"),
-    "small matrices that lie the other way": ("return (x.exp().mT @ y)[:, self.a]", "torch.randn(64, 8, 5), torch.randn(64, 8, 6)", "self.register_buffer('a', torch.tensor([1, 4, 4]))"),
+    "small matrices that lie the other way": ("return (x.exp().mT @ y)[:, self.a], torch.bmm(x.mT, y.sin())", "torch.randn(64, 8, 5), torch.randn(64, 8, 6)", "self.register_buffer('a', torch.tensor([1, 4, 4]))"),
     "a spread of groups": ("y = self.linear(x)\nreturn y.unflatten(1, (6, 4)).amax(2), F.group_norm(y, 6)", "torch.randn(8, 20)", "self.linear = nn.Linear(20, 24)"),
 }  # fmt: skip
 

@@ -245,8 +245,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         ("return y.scatter_reduce(1, self.a.expand(x.shape[0], 9, 4), x.abs(), 'amax')", "self.register_buffer('a', torch.randint(0, 6, (9, 1)))", "torch.randn(70, 9, 4), torch.randn(70, 6, 4)", "x, y"),
         "row_scattering", [{"vec": 4}]),
     "pairs of rows of a table": (
-        ("e = self.w[(x * 30).long()]\nreturn (torch.bmm(e, e.mT) * 0.5)[:, self.i, self.j]", "self.w = nn.Parameter(torch.randn(30, 10))\ni = torch.tril_indices(19, 19, -1)\nself.register_buffer('i', i[0])\nself.register_buffer('j', i[1])",
+        ("e = self.w[(x * 30).long()]\nreturn torch.cat([x, (torch.bmm(e, e.mT) * 0.5)[:, self.i, self.j]], 1)", "self.w = nn.Parameter(torch.randn(30, 10))\ni = torch.tril_indices(19, 19, -1)\nself.register_buffer('i', i[0])\nself.register_buffer('j', i[1])",
          "torch.rand(70, 19)", "x"), "small_product", [{"warps": 1, "matrices": 4}, {"warps": 2, "matrices": 2}]),
+    "sums of small products of a map": (("return torch.bmm(x.exp(), y)", "", "torch.randn(66, 5, 36), torch.randn(66, 36, 34)", "x, y"), "small_product", [{"warps": 1}]),
     "small products of maps that lie the other way": (
         ("return (x.exp().mT @ y)[:, self.i] + 1.0", "self.register_buffer('i', torch.tensor([3, 3, 0, 19, 8]))", "torch.randn(66, 36, 20), torch.randn(66, 36, 34)", "x, y"), "small_product", [{"warps": 2}]),
     "a wave of recurrent layers": (

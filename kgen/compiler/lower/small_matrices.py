@@ -12,7 +12,7 @@ from typing import Sequence
 
 import sympy
 
-from kgen.compiler.graph.graph import Node, NotFusable, OpGraph
+from kgen.compiler.graph.graph import NotFusable, OpGraph
 from kgen.compiler.loops.access import Loop, Place
 from kgen.compiler.loops.indices import Size, step_of, symbols_of
 from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, SmallProduct, Store
@@ -50,15 +50,16 @@ def small_matrices(graph: OpGraph, names: Sequence[str], outputs: Sequence[str])
         name, swapped = _untransposed(graph, inside, str(operand))
         chain = leading_to(graph, name, inside)
         used |= {*chain, str(operand)}
-        made.append(_in_order(_lowered(graph, chain, [name], node, matrices, (rows, cols)[number] * k)))
+        made.append(_in_order(_lowered(graph, chain, [name], matrices, (rows, cols)[number] * k)))
         turned.append(swapped != bool(number))
     behind = [n for n in names if n not in used]
-    if not behind or not set(outputs) <= set(behind) or any(v in used - {node.name} for n in behind for v in graph.node(n).values):
-        raise NotFusable("a kernel of small products stores values behind these")
-    after = lower(graph, behind, outputs)
-    if not _is_pointwise(after) or after.row_size != matrices or not all(_within_row(after, x, rows * cols) for x in after.reads if x.tensor == node.name):
+    if not set(outputs) <= set(behind or [node.name]) or any(v in used - {node.name} for n in behind for v in graph.node(n).values):
+        raise NotFusable("a kernel of small products stores its sums, or values behind these")
+    sums = node.name if behind else f"{node.name}_sums"
+    after = lower(graph, behind, outputs) if behind else _copy(sums, node.name, node.type.shape[0], matrices, rows * cols)
+    if not _is_pointwise(after) or after.row_size != matrices or not all(_within_row(after, x, rows * cols) for x in after.reads if x.tensor == sums):
         raise NotFusable("values behind small products are maps of the sums of one matrix each")
-    product = SmallProduct(made[0], made[1], after, node.name, rows, k, cols, (turned[0], turned[1]))
+    product = SmallProduct(made[0], made[1], after, sums, rows, k, cols, (turned[0], turned[1]))
     return Program(after.rows, after.cols, matrices, after.col_size, (), (), (), (), (), product=product)
 
 
@@ -68,20 +69,20 @@ def _untransposed(graph: OpGraph, inside: frozenset[str], name: str) -> tuple[st
     return (node.values[0], True) if node is not None and node.op == "permute" and node["dims"] == (0, 2, 1) else (name, False)
 
 
-def _lowered(graph: OpGraph, chain: Sequence[str], outputs: Sequence[str], node: Node, matrices: Size, elements: int) -> Program:
+def _lowered(graph: OpGraph, chain: Sequence[str], outputs: Sequence[str], matrices: Size, elements: int) -> Program:
     """The program that makes an operand; of one that is a tensor, a copy."""
-    if chain:
-        found = lower(graph, chain, outputs)
-    else:
-        (name,) = outputs
-        row, col = (Loop(sympy.Symbol(f"{node.name}_{axis}", integer=True, nonnegative=True), size) for axis, size in (("row", matrices), ("col", elements)))
-        place, dtype = Place(row.symbol * elements + col.symbol, (row,), (col,)), graph.type(name).dtype
-        value = f"{name}_element"
-        count = graph.type(name).shape[0]
-        found = Program(count, elements, matrices, elements, (row,), (col,), (Load(value, name, place, ELEMENT, dtype),), (), (Store(f"{name}_copy", value, ELEMENT, place, dtype, dtype),))
+    (name,) = outputs
+    found = lower(graph, chain, outputs) if chain else _copy(name, f"{name}_copy", graph.type(name).shape[0], matrices, elements)
     if found.row_size != matrices or found.cols != elements or not _is_pointwise(found):
         raise NotFusable("an operand of small products is no map of the elements of one matrix each")
     return found
+
+
+def _copy(tensor: str, to: str, count: int, matrices: Size, elements: int) -> Program:
+    """The program that copies a float32 tensor of matrices of so many elements, ``count`` of them at the captured batch."""
+    row, col = (Loop(sympy.Symbol(f"{tensor}_{axis}", integer=True, nonnegative=True), size) for axis, size in (("row", matrices), ("col", elements)))
+    place, value = Place(row.symbol * elements + col.symbol, (row,), (col,)), f"{tensor}_element"
+    return Program(count, elements, matrices, elements, (row,), (col,), (Load(value, tensor, place, ELEMENT),), (), (Store(to, value, ELEMENT, place),))
 
 
 def _in_order(program: Program) -> Program:
@@ -100,6 +101,6 @@ def _is_pointwise(program: Program) -> bool:
 def _within_row(program: Program, load: Load, elements: int) -> bool:
     """Whether each row of the program loads from its own part of a tensor, of so many elements."""
     (row,) = program.row_loops if len(program.row_loops) == 1 else (None,)
-    if row is None or load.access.mask or step_of(load.access.offset, row.symbol) != elements:
+    if row is None or any(row.symbol in symbols_of(w.index) for w in load.access.mask) or step_of(load.access.offset, row.symbol) != elements:
         return False
     return row.symbol not in symbols_of(sympy.expand(load.access.offset - elements * row.symbol))
