@@ -69,9 +69,7 @@ def _library_constraints(shape: Shape) -> tuple[Constraint[Contraction], ...]:
 
 def _own_constraints(shape: Shape) -> tuple[Constraint[Contraction], ...]:
     rows, cols = shape.rows, shape.cols
-    # Tiles of w that blocks share where there are many rows of them. Operands of half types are loaded 1.5 times as fast as terms.
-    shared = ("128x256", "128x192", "128x128") if shape.narrow or shape.k <= SHORT_K else ("128x256",)
-    full = 0.5 if shape.narrow else 1.0  # part of the chip that such tiles fill
+    shared = ("128x256", "128x128") if shape.k <= SHORT_K else ("128x256",)  # tiles, where there are many rows of them
 
     room = ("variant", "tile", "stages", "splits")  # that shared memory is taken by
     return (
@@ -145,8 +143,8 @@ def _own_constraints(shape: Shape) -> tuple[Constraint[Contraction], ...]:
             "blocks that share tiles have all of k, and the same matrix",
             lambda s: not s.shares_terms or (s.parts == 1 and not shape.grouped)),
         Constraint("multicast_of_full_chips", (*room, "multicast"),
-            "only with a chip full of the largest tiles, of those for short sums, or half a chip for half types, is sharing those of w faster than anything else",
-            lambda s: not s.shares_terms or s.one_row_of_tiles or (s.tile in shared and s.tiles >= full * s.at_once)),
+            "only with a chip full of the largest tiles, or of those for short sums, is sharing those of w faster than anything else",
+            lambda s: not s.shares_terms or s.one_row_of_tiles or (s.tile in shared and s.tiles >= s.at_once)),
         Constraint("multicast_of_slices", ("variant", "multicast", "tile"),
             "blocks side by side share slices of x in pairs of tiles",
             lambda s: s.multicast == 1 or s.variant != "slices" or -(-cols // s.of_tile.cols) % 2 == 0),

@@ -14,6 +14,7 @@ _SPLITS_US = 4.0  # microseconds to add up splits of k in a kernel of its own
 _WHOLE_US = 6.0  # microseconds of a contraction of any size whose blocks split whole rows themselves
 _CACHE_BYTES_A_US = 45e3  # bytes a microsecond and multiprocessor from the L2 cache
 _SHARED_TILES = 0.99  # of the time, where two blocks share the tiles of x, or small ones of w
+_SHARED_HALVES = 1.03  # of the time, where they share tiles of half types: the cache is fast enough, and blocks wait for each other
 _ROUNDED_SHARE = 0.965  # of the time, since short factors take less of the power that bounds these kernels
 _LIBRARY_PRODUCTS_A_US = 2.5e6  # float16 products that the library adds up, a microsecond and multiprocessor
 
@@ -29,6 +30,9 @@ def microseconds(of: Contraction) -> float:
         return _whole_microseconds(of)
     shape, tile, blocks = of.shape, of.of_tile, of.tiles * of.parts
     multiprocessors, bandwidth = of.task.hardware.multiprocessors, BYTES_A_US * of.task.hardware.multiprocessors
+    if of.shared_operand == "w":  # blocks come in pairs below each other
+        below = -(-shape.rows // tile.rows)
+        blocks = blocks // below * (-(-below // of.multicast) * of.multicast)
     waves = -(-blocks // of.at_once)
     if isinstance(tile, PlainTile):  # neighbours share the time of a multiprocessor
         waves = -(-blocks // multiprocessors) / tile.blocks
@@ -38,7 +42,9 @@ def microseconds(of: Contraction) -> float:
         adding_up += _SPLITS_US + 8 * of.splits * shape.matrices * shape.rows * shape.cols / bandwidth
     multiplying = waves * steps * tile.step_us * of.products / 3
     moved = shape.matrices * shape.cols * (2 * of.terms * of.ld + 4 * shape.rows)
-    if of.multicast > 1 and (of.one_row_of_tiles or tile.cols < 256):
+    if of.multicast > 1 and shape.narrow:
+        multiplying *= _SHARED_HALVES
+    elif of.multicast > 1 and (of.one_row_of_tiles or tile.cols < 256):
         multiplying *= _SHARED_TILES
     if of.rounded:
         multiplying *= _ROUNDED_SHARE
