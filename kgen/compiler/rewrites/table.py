@@ -40,6 +40,7 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(einsum.parts_of_einsums, Stage.ONCE, shown=False),
         Rewrite(cleanup.drop_identity, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.bags_to_sums, Stage.ALWAYS, shown=False),
+        Rewrite(views.places_in_order, Stage.ALWAYS, shown=False),
         Rewrite(prepared.keep_tables, Stage.ALWAYS, shown=False),
         Rewrite(scatters.scatter_to_sum, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.fold_casts, Stage.ALWAYS),

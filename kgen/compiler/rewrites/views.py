@@ -1,6 +1,7 @@
 """Rewrites of views: where values lie in memory is chosen such that kernels take them, and that nothing is copied.
 
     addmm(b, x.view(-1, k), w).view(s, h, n)   linear(x, w.t(), b): maps behind the product read its rows as they are
+    x[arange(b)[:, None], arange(n)]       x: each element is looked up at its own place, as masks of transformers are
     linear(x.transpose(0, 1))              linear(x).transpose(0, 1): the rows of x in their own order
     linear(x.permute(2, 0, 1, 3).reshape(s * b, -1))   the same of x.permute(0, 2, 1, 3), whose rows lie in order
     y.view(s, b * h, d).transpose(0, 1)    torch.as_strided(y, ...): a view in between would be a copy
@@ -20,6 +21,7 @@ from kgen.compiler.loops.indices import Size, quotient
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.compiler.operators.views import runs
+from kgen.compiler.rewrites.prepared import is_returned
 
 
 def product_of_viewed_rows(graph: OpGraph) -> OpGraph:
@@ -60,6 +62,31 @@ def _of_viewed_rows(graph: OpGraph, node: Node) -> list[Node] | None:
     inputs = (view.inputs[0], nodes[0].name if nodes else weight, *bias)
     call = functional("linear", *map(Value, range(len(inputs))))
     return [*nodes, replace(node, name=graph.fresh(f"{node.name}_rows"), op="linear", inputs=inputs, type=type_, call=call, attrs=())]
+
+
+def places_in_order(graph: OpGraph) -> OpGraph:
+    """Look-ups of each element of a tensor at its own place as views."""
+    for node in [n for n in graph.nodes if n.op in ("aten.index.Tensor", "index") and n.type is not None]:
+        source, *places = node.inputs
+        if source in graph.changed or is_returned(graph, node.name) or len(set(node.inputs)) != len(graph.type(str(source)).shape) + 1:
+            continue
+        rank, sizes = len(node.type.shape), graph.type(str(source)).sizes()
+        found = [_range_along(graph, str(place), rank) for place in places]
+        dims = [dim for dim, _ in found]
+        if None not in dims and dims == sorted(set(dims)) and all(size == own for (_, size), own in zip(found, sizes)):
+            graph = graph.with_node(Node(node.name, "view", (source,), node.type, reshape_call(node.type)))
+    return graph
+
+
+def _range_along(graph: OpGraph, place: str, rank: int) -> tuple[int | None, Size]:
+    """The dimension, of ``rank`` ones, along which a value counts from 0, and its size; ``None`` where it is another value."""
+    type_, node = graph.type(place), graph.producer(place)
+    while node is not None and (node.op == "view" or (node.op == "add" and graph.is_zero(node.inputs[1]))):
+        node = graph.producer(node.inputs[0])
+    long = [dim for dim, size in enumerate(type_.sizes()) if size != 1]
+    if node is None or node.op != "arange" or (node["start"], node["step"]) != (0, 1) or len(long) != 1:
+        return None, 1
+    return long[0] + rank - len(type_.shape), type_.sizes()[long[0]]
 
 
 def permute_behind(graph: OpGraph) -> OpGraph:
