@@ -13,19 +13,18 @@ import base64
 import hashlib
 import json
 import keyword
-import math
 import os
 import re
 import subprocess
 import sys
 import warnings
-import zlib
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from kgen import paths
 from kgen.errors import ProblemError
+from kgen.problems import spelling
 
 if TYPE_CHECKING:
     import torch
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
 SUFFIX = ".pt2"  #: of a saved program
 _FORMAT = 1  # of the text; a change makes kept texts old
 _PACKED_BYTES = 16384  # the longest compressed tensor that a text holds
-_STRUCTURED = 0.5  # share of its own size, or of its integers' entropy, that a tensor with a structure is compressed to
-_SAMPLE = 4096  # elements that show whether a tensor may have a structure
-_FEW = 256  # integers below it are drawn up to the largest one that was seen
 _LINE = 100  # characters of a packed tensor in one line
 _INLINE = 64  # numbers of a constant that stands where it is used
 _LIFTED = "lifted_tensor"  # of the names that export gives to tensors that forward makes from numbers
@@ -301,47 +297,47 @@ class _Writer:
         if type(x) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
             raise ProblemError(f"it holds a {type(x).__name__}: kgen takes plain tensors")
         made = self._values(x.detach(), exact)
-        if x.numel() and not x.is_contiguous() and _is_dense(x):
-            made = self._call("strided", made, _tuple(x.stride()))
+        if x.numel() and not x.is_contiguous() and spelling.is_dense(x):
+            made = self._call("strided", made, spelling.tuple_of(x.stride()))
         return made
 
     def _values(self, x: "torch.Tensor", exact: bool) -> str:
         import torch
 
-        shape, dtype = _tuple(x.shape), str(x.dtype)
+        shape, dtype = spelling.tuple_of(x.shape), str(x.dtype)
         if x.is_meta or not x.numel():
             return f"torch.zeros({shape}, dtype={dtype})"
         first = x.flatten()[0]
         if bool((x == first).all()):
-            return f"torch.full({shape}, {_number(first.item())}, dtype={dtype})"
-        packed = _packed(x) if exact or _may_have_structure(x) else None
-        if packed is not None and len(packed) <= _PACKED_BYTES and (exact or _has_structure(x, packed)):
+            return f"torch.full({shape}, {spelling.number(first.item())}, dtype={dtype})"
+        packed = spelling.packed(x) if exact or spelling.may_have_structure(x) else None
+        if packed is not None and len(packed) <= _PACKED_BYTES and (exact or spelling.has_structure(x, packed)):
             text = base64.b64encode(packed).decode()
             lines = [f'"{text[at : at + _LINE]}"' for at in range(0, len(text), _LINE)]
             return self._call("unpacked", lines[0] if len(lines) == 1 else "(\n            " + "\n            ".join(lines) + "\n        )", shape, dtype)
-        if exact and not (x.is_floating_point() and x.numel() > _SAMPLE):
+        if exact and not (x.is_floating_point() and x.numel() > spelling.SAMPLE):
             raise ProblemError(f"it computes with a constant tensor of {x.numel()} numbers: register it as a buffer")
         if x.dtype == torch.bool:
             return f"torch.rand({shape}) < {round(float(x.float().mean()), 1) or 0.1}"
         if x.is_complex():
-            return self._call("normal", shape, 0.0, _rough(float(torch.view_as_real(x).double().std())), dtype)
+            return self._call("normal", shape, 0.0, spelling.rough(float(torch.view_as_real(x).double().std())), dtype)
         if not x.is_floating_point():
-            low, high = _rough_range(int(x.min()), int(x.max()))
+            low, high = spelling.rough_range(int(x.min()), int(x.max()))
             return f"torch.randint({low}, {high + 1}, {shape}, dtype={dtype})"
         return self._floats(x.float() if x.element_size() > 1 else x.to(torch.float32), shape, dtype)
 
     def _floats(self, x: "torch.Tensor", shape: str, dtype: str) -> str:
         finite = x[x.isfinite()]
         if not finite.numel():
-            return f"torch.full({shape}, {_number(float(x.flatten()[0]))}, dtype={dtype})"
+            return f"torch.full({shape}, {spelling.number(float(x.flatten()[0]))}, dtype={dtype})"
         more = [] if dtype == "torch.float32" else [dtype]
         low, high = float(finite.min()), float(finite.max())
         mean, std = float(finite.double().mean()), float(finite.double().std(correction=0))
         if (low >= 0 or high <= 0) and abs(mean) < 4 * std:  # normal numbers would have the other sign, too
             step = (high - low) / 8
             low, high = round(low / step) * step if step else low, high
-            return self._call("uniform", shape, _digits(low), _digits(high), *more)
-        return self._call("normal", shape, 0.0 if abs(mean) < std / 2 else _digits(mean), _rough(std), *more)
+            return self._call("uniform", shape, spelling.digits(low), spelling.digits(high), *more)
+        return self._call("normal", shape, 0.0 if abs(mean) < std / 2 else spelling.digits(mean), spelling.rough(std), *more)
 
     def _call(self, helper: str, *arguments: Any) -> str:
         self.used.add(helper)
@@ -477,7 +473,7 @@ class _Writer:
         if value is None or isinstance(value, (bool, int, str, complex)):
             return repr(value)
         if isinstance(value, float):
-            return _number(value)
+            return spelling.number(value)
         if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
             return str(value)
         raise ProblemError(f"forward is given a {type(value).__name__}, which kgen does not write as a problem")
@@ -532,67 +528,6 @@ def _access(path: str) -> str:
 def _is_check(n: Any) -> bool:
     """Whether a call only checks something, or reads a size that nothing needs."""
     return getattr(n.target, "_opname", "") in _CHECKS or (str(n.target) == "aten.sym_size.int" and not n.users)
-
-
-def _is_dense(x: "torch.Tensor") -> bool:
-    """Whether the elements fill their memory, in another order than row by row."""
-    expected = 1
-    for stride, size in sorted(zip(x.stride(), x.shape)):
-        if size > 1 and stride != expected:
-            return False
-        expected *= size
-    return True
-
-
-def _packed(x: "torch.Tensor") -> bytes:
-    """The bytes of a tensor, compressed."""
-    import ctypes
-
-    flat = x.detach().cpu().contiguous()
-    return zlib.compress(ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()), 9)
-
-
-def _may_have_structure(x: "torch.Tensor") -> bool:
-    flat = x.flatten()
-    return flat.numel() <= _SAMPLE or _has_structure(flat[:_SAMPLE], _packed(flat[:_SAMPLE]))
-
-
-def _has_structure(x: "torch.Tensor", packed: bytes) -> bool:
-    """Whether a tensor's values follow a rule, as those of masks and positions do, and are no random ones."""
-    if x.is_floating_point() or x.is_complex():
-        return len(packed) <= _STRUCTURED * x.numel() * x.element_size()
-    if x.numel() > 2 and x.dim() and bool((x.long().diff(dim=-1) >= 0).all()):
-        return True  # positions and offsets
-    entropy = x.numel() * math.log2(int(x.max()) - int(x.min()) + 1)
-    return 8 * len(packed) <= _STRUCTURED * entropy
-
-
-def _tuple(sizes: Sequence[int]) -> str:
-    return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
-
-
-def _number(value: float | int | bool | complex) -> str:
-    """Python source of a number; infinities and NaN have no literal."""
-    return f'float("{value}")' if isinstance(value, float) and not math.isfinite(value) else repr(value)
-
-
-def _digits(value: float) -> float:
-    """One significant digit: statistics of another draw give the same text."""
-    return float(f"{value:.0e}")
-
-
-def _rough(std: float) -> float:
-    """The nearest power of two."""
-    return 2.0 ** round(math.log2(std)) if std > 0 else 0.0
-
-
-def _rough_range(low: int, high: int) -> tuple[int, int]:
-    """The range of integers to draw from, inside that of the seen ones; large ends lose digits."""
-    if high < _FEW:
-        return low, high
-    least = 10 ** (len(str(high)) - 1)
-    rounded = high // least * least
-    return (0 if 0 <= low < high // 8 else low), max(rounded, low)
 
 
 if __name__ == "__main__":
