@@ -1,6 +1,6 @@
 """kgen's attention on a GPU beside PyTorch's: its default, torch.compile, and each backend of SDPA.
 
-    python benchmarks/attention.py [--dtype bfloat16] [--only TEXT] [--combinations 12] [--build-only]
+    python benchmarks/attention.py [--dtype bfloat16] [--only TEXT] [--name NAME] [--combinations 12] [--build-only]
 
 Each case is one call of scaled_dot_product_attention. kgen's subjects are combinations of its kernel with the most keys
 in a tile, for all others of its parameters in turn. Where its plan is several kernels, the subjects are combinations far
@@ -226,6 +226,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="the cases of this dtype alone")
     parser.add_argument("--only", default="", metavar="TEXT", help="the cases whose title has this text")
+    parser.add_argument("--name", help="of the record (default attention, or attention_part without all cases)")
     parser.add_argument("--combinations", type=int, default=12, help="of kgen's kernel in each case, at most (default 12)")
     parser.add_argument("--build-only", action="store_true", help="fill the folder of builds, and time nothing")
     arguments = parser.parse_args()
@@ -246,7 +247,7 @@ def main() -> None:
         "An empty cell: the backend has no kernel of the case. The error is the norm of the difference to float64 over the norm of the result."
     )
     partial = arguments.only or arguments.dtype
-    record("attention" if not partial else "attention_part", "kgen's attention beside PyTorch's", rows, notes)
+    record(arguments.name or ("attention_part" if partial else "attention"), "kgen's attention beside PyTorch's", rows, notes)
 
 
 if __name__ == "__main__":
