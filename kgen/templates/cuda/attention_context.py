@@ -18,6 +18,8 @@ from kgen.templates.cuda import common
 
 ALIGNED = 8  #: elements of 16 bits that TMA takes at a time
 
+lacks = common.lacking("attention of our own needs the tensor cores of sm_90", 90, 90)
+
 
 @dataclass(frozen=True, kw_only=True)
 class OfAttention(Schedule):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Collection, Sequence
 
+from kgen.candidate import Params
 from kgen.codegen.arguments import batch_moments, written
 from kgen.codegen.c_printer import fill, load_statement, pointer, spell, store_statement, store_value
+from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Axis, Constraint
 from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Schedule, Task, parameter
@@ -40,6 +42,16 @@ def launch_axis(task: Task) -> list[Axis]:
 def sm(hardware: Hardware) -> int:
     """The number in the architecture's name: 90 of ``sm_90``."""
     return int("".join(c for c in hardware.arch if c.isdigit()) or 0)
+
+
+def lacking(message: str, least: int, most: int = 1000) -> Callable[[Hardware], str]:
+    """A template's ``lacks``: the ``message`` for GPUs whose capability is none from ``least`` to ``most``."""
+    return lambda hardware: "" if least <= hardware.capability <= most else message
+
+
+def arithmetic(params: Params) -> Arithmetic:
+    """Products of float16 terms: as many as the parameter ``products`` says, or three."""
+    return Arithmetic("float16", int(params.get("products", 3)))
 
 
 def streams(task: Task) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from kgen.candidate import Params, ParamValue
-from kgen.codegen.roofline import Arithmetic
+from kgen.candidate import ParamValue
 from kgen.codegen.space import Axis, Space
 from kgen.codegen.template import Task
-from kgen.devices.hardware import Hardware
+from kgen.templates.cuda import common
 from kgen.templates.cuda.contraction.constraints import constraints, slow
 from kgen.templates.cuda.contraction.cost import microseconds, splitting_microseconds
 from kgen.templates.cuda.contraction.schedule import LIBRARY_INTERVAL, ROUNDED_TERMS, WHOLE_TERMS, Contraction, Shape
@@ -19,9 +18,7 @@ from kgen.templates.cuda.contraction.tiles import TILES
 #: PyTorch's sums of so many products lose 2^-18.2.
 _ROUNDED_K = 32768
 
-
-def lacks(hardware: Hardware) -> str:
-    return "" if hardware.capability >= 80 else "contractions of our own need the tensor cores of sm_80 or later"
+lacks = common.lacking("contractions of our own need the tensor cores of sm_80 or later", 80)
 
 
 def space(task: Task) -> Space:
@@ -57,11 +54,6 @@ def space(task: Task) -> Space:
     others_than_slices = min((fastest(axes) for axes in variants if axes[0].values != ("slices",)), default=0.0)
     cannot_win = slow([s for axes in variants for s in rough.schedules(axes)], others_than_slices)
     return Space(rough.schedule, first, (*rough.constraints, cannot_win), tuple(others))
-
-
-def arithmetic(params: Params) -> Arithmetic:
-    """One or three products of float16 terms."""
-    return Arithmetic("float16", int(params["products"]))
 
 
 def _axes(

@@ -37,7 +37,7 @@ from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.templates.cuda import common
 from kgen.templates.cuda.contraction.schedule import LONGEST_ROW, WIDEST_SPAN, Contraction
-from kgen.templates.cuda.contraction.space import arithmetic, lacks, space
+from kgen.templates.cuda.contraction.space import lacks, space
 
 #: Of the splitting kernel: the longest row, in elements, for threads with so many groups of eight columns each. Longer rows
 #: are read twice.
@@ -431,6 +431,6 @@ def _column_load(load: Load, vec: int, source: str) -> list[str]:
 
 TEMPLATE = Template(
     name="contraction", device_type="cuda", file="cuda/contraction/contraction.cu.j2", takes=takes,
-    schedule=Contraction, space=space, render=render, lacks=lacks, arithmetic=arithmetic, copied=copied,
+    schedule=Contraction, space=space, render=render, lacks=lacks, arithmetic=common.arithmetic, copied=copied,
     biased=True,  # tensor cores truncate where they add
 )  # fmt: skip

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from kgen.candidate import Params
-from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Axis, Space
 from kgen.codegen.template import Task
 from kgen.compiler.graph.dtypes import is_narrow
@@ -13,7 +11,7 @@ from kgen.compiler.loops.expr import Expr, calls, has_sign
 from kgen.compiler.loops.functions import FUNCTIONS
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import ELEMENT, Map, Program
-from kgen.devices.hardware import Hardware
+from kgen.templates.cuda import common
 from kgen.templates.cuda.implicit_gemm.constraints import constraints
 from kgen.templates.cuda.implicit_gemm.cost import Costs
 from kgen.templates.cuda.implicit_gemm.residues import MOST_TAPS, rows_of, together
@@ -25,6 +23,8 @@ _OVER_PIXELS = {"sum", "max", "min", "moments", "softmax"}  # reductions that wa
 _OVER_CHANNELS = {"sum", "max", "min", "softmax"}  # reductions that a block finishes
 _MOST_ROWS = 256  # of weights; a block's tile has no more, and it must hold all channels that it reduces
 _MOST_POOLED = 64  # outputs that are pooled together; each that a tile takes by itself has a table of its own
+
+lacks = common.lacking("convolutions of our own need the tensor cores of sm_80 or later", 80)
 
 
 def takes(program: Program) -> bool:
@@ -67,15 +67,6 @@ def _pools(program: Program) -> bool:
         pool.kind in ("sum", "max") and all(isinstance(step, Map) for step in pool.body) and others.isdisjoint(pool.args)
         for pool in program.windows
     )
-
-
-def lacks(hardware: Hardware) -> str:
-    return "" if hardware.capability >= 80 else "convolutions of our own need the tensor cores of sm_80 or later"
-
-
-def arithmetic(params: Params) -> Arithmetic:
-    """One or three products of float16 terms."""
-    return Arithmetic("float16", int(params["products"]))
 
 
 def space(task: Task) -> Space:

@@ -30,7 +30,7 @@ from kgen.compiler.rewrites.rewrite import Offer
 from kgen.templates.cuda import common
 from kgen.templates.cuda.implicit_gemm.residues import least_offset, shift
 from kgen.templates.cuda.implicit_gemm.schedule import ImplicitGemm
-from kgen.templates.cuda.implicit_gemm.space import arithmetic, lacks, space, takes
+from kgen.templates.cuda.implicit_gemm.space import lacks, space, takes
 
 _OUTER = (0, 1, 1, 1, 1, 0, 1, 0, 1)  # a dimension of one element, as a line of one tap
 
@@ -329,7 +329,7 @@ def _reduction(r: Reduce, at: int) -> dict[str, object]:
 
 TEMPLATE = Template(
     name="implicit_gemm", device_type="cuda", file="cuda/implicit_gemm/implicit_gemm.cu.j2", takes=takes,
-    schedule=ImplicitGemm, space=space, render=render, lacks=lacks, arithmetic=arithmetic,
+    schedule=ImplicitGemm, space=space, render=render, lacks=lacks, arithmetic=common.arithmetic,
     copied=lambda program: (program.contraction.weight,),  # packed
     offers=frozenset({Offer.CUDNN}),
 )  # fmt: skip

@@ -9,21 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from kgen.candidate import Params
 from kgen.codegen.arguments import arguments as pointers, rendering, sources
 from kgen.codegen.c_printer import pointer, row_statements
-from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Load, Program, SmallProduct
-from kgen.devices.hardware import Hardware
 from kgen.templates.cuda import common
 
 _MOST_BYTES = 47 << 10  # of shared memory that every block has without asking, but for maxima
 _MOST_SUMS = 64  # registers of a thread for sums
 _MOST_HELD = 64  # and for elements of an operand, until their maximum is known
 _SUMS = "sums"  # as a tensor of the kernel
+
+lacks = common.lacking("products of small matrices need the tensor cores of sm_80", 80)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +78,6 @@ def takes(program: Program) -> bool:
     return program.product is not None
 
 
-def lacks(hardware: Hardware) -> str:
-    return "" if common.sm(hardware) >= 80 else "products of small matrices need the tensor cores of sm_80"
-
-
 def space(task: Task) -> Space[Small]:
     axes = (Axis("warps", (1, 2, 4)), Axis("matrices", (4, 2, 1)), *common.launch_axis(task))
     constraints = (
@@ -93,11 +88,6 @@ def space(task: Task) -> Space[Small]:
         Constraint("threads", ("warps", "matrices"), "a block has few warps for so many matrices, or many for one", lambda s: 2 <= s.warps * s.matrices <= 8),
     )  # fmt: skip
     return Space(partial(Small, task), axes, constraints)
-
-
-def arithmetic(params: Params) -> Arithmetic:
-    """Three products of float16 terms."""
-    return Arithmetic("float16", 3)
 
 
 @dataclass(frozen=True)
@@ -168,5 +158,5 @@ def _behind(of: SmallProduct, schedule: Small, read_from: dict[str, str]) -> lis
 
 TEMPLATE = Template(
     name="small_product", device_type="cuda", file="cuda/small_product/small_product.cu.j2", takes=takes, schedule=Small, space=space,
-    render=render, lacks=lacks, arithmetic=arithmetic, share=0.3, biased=True,  # tensor cores truncate where they add
+    render=render, lacks=lacks, arithmetic=common.arithmetic, share=0.3, biased=True,  # tensor cores truncate where they add
 )  # fmt: skip

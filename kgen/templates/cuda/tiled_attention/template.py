@@ -10,9 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from kgen.candidate import Params
 from kgen.codegen.arguments import rendering
-from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Rendering, Task, Template, parameter
@@ -20,12 +18,13 @@ from kgen.compiler.graph.dtypes import DTYPES, is_narrow, nbytes
 from kgen.compiler.loops.attention import Matrices, attention
 from kgen.compiler.loops.program import Program
 from kgen.compiler.rewrites.rewrite import Offer
-from kgen.devices.hardware import Hardware
+from kgen.templates.cuda import common
 from kgen.templates.cuda.attention_context import (
     ALIGNED,
     OfAttention,
     arguments,
     attention_context,
+    lacks,
     loaded_in_vectors,
     padded,
     terms_memory,
@@ -101,10 +100,6 @@ def _loads_by_box(of: Matrices) -> bool:
     return of.element == 1 and len(unique) <= 2 and not any(step % ALIGNED for step in (of.line, of.offset, *unique))
 
 
-def lacks(hardware: Hardware) -> str:
-    return "" if hardware.capability == 90 else "attention of our own needs the tensor cores of sm_90"
-
-
 def space(task: Task) -> Space[Attention]:
     of = attention(task.program())
     assert of is not None, "the schedule's programs are attention"
@@ -130,11 +125,6 @@ def space(task: Task) -> Space[Attention]:
     return Space(partial(Attention, task), axes, constraints)
 
 
-def arithmetic(params: Params) -> Arithmetic:
-    """One or three products of float16 terms."""
-    return Arithmetic("float16", int(params["products"]))
-
-
 def render(schedule: Attention) -> Rendering:
     of = schedule.parts
     args = arguments(schedule, of, [] if schedule.narrow else terms_memory(of, schedule.keys, schedule.terms))
@@ -157,6 +147,6 @@ def render(schedule: Attention) -> Rendering:
 
 TEMPLATE = Template(
     name="tiled_attention", device_type="cuda", file="cuda/tiled_attention/tiled_attention.cu.j2", takes=takes,
-    schedule=Attention, space=space, render=render, lacks=lacks, arithmetic=arithmetic,
+    schedule=Attention, space=space, render=render, lacks=lacks, arithmetic=common.arithmetic,
     share=0.6, offers=frozenset({Offer.ATTENTION}), biased=True,  # tensor cores truncate where they add
 )  # fmt: skip

@@ -9,15 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from kgen.candidate import Params
 from kgen.codegen.arguments import rendering
-from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.loops.attention import attention
 from kgen.compiler.loops.program import Program
-from kgen.devices.hardware import Hardware
-from kgen.templates.cuda.attention_context import OfAttention, arguments, attention_context, padded, terms_memory
+from kgen.templates.cuda import common
+from kgen.templates.cuda.attention_context import OfAttention, arguments, attention_context, lacks, padded, terms_memory
 
 MOST_KEYS = 512  # two warpgroups have their scores in registers
 WIDER_THAN = 128  # elements; `tiled_attention` takes narrower heads
@@ -83,10 +81,6 @@ def takes(program: Program) -> bool:
     return of.dtype == "float32" and max(of.width, of.out) > WIDER_THAN and of.keys <= MOST_KEYS
 
 
-def lacks(hardware: Hardware) -> str:
-    return "" if hardware.capability == 90 else "attention of our own needs the tensor cores of sm_90"
-
-
 def space(task: Task) -> Space[Wide]:
     of = attention(task.program())
     assert of is not None, "the schedule's programs are attention"
@@ -100,11 +94,6 @@ def space(task: Task) -> Space[Wide]:
                    lambda s: _TERMS * 2 * s.cols // _BOX % s.cluster == 0),
     )  # fmt: skip
     return Space(partial(Wide, task), (Axis("cluster", (4, 2, 1)), Axis("stages", (3, 2, 4))), constraints)
-
-
-def arithmetic(params: Params) -> Arithmetic:
-    """Three products of float16 terms."""
-    return Arithmetic("float16", 3)
 
 
 def render(schedule: Wide) -> Rendering:
@@ -127,6 +116,6 @@ def render(schedule: Wide) -> Rendering:
 
 TEMPLATE = Template(
     name="wide_attention", device_type="cuda", file="cuda/wide_attention/wide_attention.cu.j2", takes=takes, schedule=Wide,
-    space=space, render=render, lacks=lacks, arithmetic=arithmetic,
+    space=space, render=render, lacks=lacks, arithmetic=common.arithmetic,
     share=0.9, biased=True,  # tensor cores truncate where they add
 )  # fmt: skip
