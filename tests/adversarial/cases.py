@@ -112,7 +112,8 @@ DEFENCES = {
     "fenced streams": "No stream of the process starts work before the first event of the call.",
     "driver's events": "Times come from the driver's own events, looked up before the candidate is loaded.",
     # Labels
-    "library label": "A label says that a file has no kernel of its own, or that its kernels replace no operator.",
+    "library label": "A label says that a file has no kernel of its own.",
+    "replacing label": "A label says that the kernels of a file replace no operator.",
     "protocol label": "A label says that parameters have other names or shapes, so both models used one seed.",
     "label of own random numbers": "A label says that a candidate draws random numbers of its own.",
 }  # fmt: skip

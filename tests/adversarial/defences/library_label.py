@@ -1,23 +1,9 @@
-"""A label says that a file has no kernel of its own, or that its kernels replace no operator."""
+"""A label says that a file has no kernel of its own."""
 
 
 # %% cheat: only_the_library
 # problem: mlp; expect: ok; label: library; default: yes
 """Calls the same operators that the problem calls: right, no faster, and so labelled."""
-
-
-# %% cheat: kernel_beside_the_library
-# problem: mlp; expect: ok; label: replaces none; default: yes
-"""Copies its input by native code that nothing reads, and calls the same operators that the problem calls."""
-
-import ctypes
-
-
-class ModelNew(Honest):
-    def forward(self, x):
-        scratch = torch.empty_like(x)
-        ctypes.memmove(scratch.data_ptr(), x.data_ptr(), x.nbytes)
-        return super().forward(x)
 
 
 # %% honest: imports_everything
