@@ -13,7 +13,7 @@ by the variants sm90 and mma. Six variants share all but the multiplying:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kgen.codegen.arguments import arguments as pointers, rendering, signature, sources, written
@@ -38,6 +38,7 @@ from kgen.compiler.operators.table import OPS
 from kgen.templates.cuda import common
 from kgen.templates.cuda.contraction.schedule import LONGEST_ROW, WIDEST_SPAN, Contraction
 from kgen.templates.cuda.contraction.space import lacks, space
+from kgen.templates.cuda.contraction.tiles import WarpgroupTile
 
 #: Of the splitting kernel: the longest row, in elements, for threads with so many groups of eight columns each. Longer rows
 #: are read twice.
@@ -48,6 +49,7 @@ _SPLITS = (
 _SHORT_ROW = 256  # elements of a row that a warp splits, at most; a block takes several such rows
 _LONGEST_STRIP = 8192  # elements of a column that the registers of a cluster's eight blocks have room for
 _LONG_SUMS = 2048  # elements of k; behind longer sums, results are too few to pay for the exchanges of wide stores
+_MULTIPLYING, _FINISHING = 160, 200  # registers of a thread for sums, and what is read ahead of them, of the 232 that it has
 _MOST_AHEAD = 4  # bytes that are read ahead for each element of a result, and operands
 _STRIP_COLS = 32  # columns; a warp finishes so many of sums in memory at once, or a span
 
@@ -100,6 +102,8 @@ def render(schedule: Contraction) -> Rendering:
     args = operands.arguments(pointers(schedule), split_before=library)
     elementwise = [a for a in args if a.role == "out" or (a.role == "in" and a.tensor in program.tensors)]
     before = _before(schedule, operands) if library else None
+    streams = common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n)
+    epilogue = _epilogue(program, args, _widest(schedule), schedule.most_groups, streams, schedule.reads_ahead)
     context = {
         "formula": of.formula(n),
         "variant": schedule.variant,
@@ -150,7 +154,8 @@ def render(schedule: Contraction) -> Rendering:
         "sum": of.name,
         "epilogue": ", ".join(_words(task)),
         "split_parameters": before and signature(before.arguments)["launcher_parameters"],
-        **_epilogue(program, args, _widest(schedule), schedule.most_groups, common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n), schedule.reads_ahead),
+        **epilogue,
+        "reads_ahead": _reads_ahead(schedule, epilogue["ahead"]),
         **moments,
     }
     return rendering(schedule, [*args, *finishing], context, specific=schedule.variant in ("sm90", "slices"), before=before)
@@ -322,6 +327,19 @@ def _ahead(program: Program, plan: Passes, vec: int) -> list[Load]:
     (only,) = plan.passes
     found = [x for x in only.loads if x.tensor and x.level == ELEMENT and x.access.mode(vec) == "vector"]
     return found if sum(map(_bytes_of_each, found)) <= _MOST_AHEAD and len(found) <= _MOST_AHEAD else []
+
+
+def _reads_ahead(schedule: Contraction, ahead: Sequence[Mapping[str, object]]) -> str:
+    """When a warpgroup reads what belongs to the elements of its tile; empty where it does as it finishes each strip.
+
+    While it multiplies, registers suffice for few of them.
+    """
+    if not ahead or schedule.variant != "sm90" or schedule.parts > 1:
+        return ""
+    tile = schedule.of_tile
+    assert isinstance(tile, WarpgroupTile)
+    registers = tile.parts * tile.part_cols // 2 * (4 + sum(int(str(x["nbytes"])) for x in ahead)) // 4
+    return "from the beginning" if registers <= _MULTIPLYING else "at the end" if registers <= _FINISHING else ""
 
 
 def _bytes_of_each(load: Load) -> int:
