@@ -1,6 +1,7 @@
 """The client of a server of language models, which speaks OpenAI's protocol.
 
-kgen sends data to the server that the user named, and nowhere else: redirects are not followed. The key stands in no log and no store.
+kgen sends data to the server that the user named, and nowhere else: redirects are not followed. The key stands in no
+log and no store.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _LOOK = 2_000  #: characters of a streamed reply, between looks for loops
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply; ``cut`` where it was ended before its end: by the server's limit, by kgen's, or because it repeated itself."""
+    """A reply; ``cut`` where it was ended before its end: by the server's limit, by kgen's, or because it repeated
+    itself."""
 
     text: str
     cut: bool
@@ -35,7 +37,8 @@ class Reply:
 
 
 class Client:
-    """Asks one model of one server. A question is repeated after timeouts, lost connections, and answers 429 and 5xx."""
+    """Asks one model of one server. A question is repeated after timeouts, lost connections, and answers 429 and
+    5xx."""
 
     def __init__(
         self, model: str, url: str | None, *, stream: bool = True, timeout: float = _TIMEOUT,
@@ -56,7 +59,8 @@ class Client:
         self._address, self._timeout = url, timeout
 
     def ask(self, messages: Sequence[Mapping[str, str]]) -> Reply:
-        """The reply to a conversation. Raises :class:`InputError`, one line, where the server refuses it or does not answer."""
+        """The reply to a conversation. Raises :class:`InputError`, one line, where the server refuses it or does not
+        answer."""
         openai, problem = self._openai, ""
         for attempt in range(TRIES):
             try:
@@ -64,7 +68,9 @@ class Client:
             except openai.AuthenticationError as error:
                 raise InputError(f"{self.url} refuses the key of {KEY_VARIABLE}: {self._line(error)}") from None
             except openai.NotFoundError as error:
-                raise InputError(f"{self.url} has no model {self.model!r}, or no such path: {self._line(error)}") from None
+                raise InputError(
+                    f"{self.url} has no model {self.model!r}, or no such path: {self._line(error)}"
+                ) from None
             except (openai.APIConnectionError, openai.RateLimitError, openai.InternalServerError) as error:
                 problem, wait = self._line(error), _wait(error, attempt)
             except openai.APIStatusError as error:
@@ -74,7 +80,10 @@ class Client:
             except Exception as error:
                 if not type(error).__module__.startswith(("http", "json")):
                     raise
-                problem, wait = self._line(error), _wait(error, attempt)  # a connection that ended in the middle of a stream
+                problem, wait = (
+                    self._line(error),
+                    _wait(error, attempt),
+                )  # a connection that ended in the middle of a stream
             if attempt + 1 < TRIES:
                 self._notice(f"{self.url}: {problem}; asked again in {wait:.0f} s")
                 self._sleep(wait)
@@ -100,7 +109,9 @@ class Client:
             text = _text(getattr(choice, "message", None))
             cut = getattr(choice, "finish_reason", None) == "length" or len(text) > MOST_CHARACTERS
             return Reply(self.cleaned(text[:MOST_CHARACTERS]), cut or replies.loops(text), *_tokens(found))
-        with create(model=self.model, messages=[*messages], stream=True, stream_options={"include_usage": True}) as chunks:
+        with create(
+            model=self.model, messages=[*messages], stream=True, stream_options={"include_usage": True}
+        ) as chunks:
             return self._streamed(chunks)
 
     def _streamed(self, chunks: Iterable[Any]) -> Reply:

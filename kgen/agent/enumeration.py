@@ -1,4 +1,5 @@
-"""Enumeration as a proposer: kgen's plans with their plainest parameters, then each parameter's other values for the best of them."""
+"""Enumeration as a proposer: kgen's plans with their plainest parameters, then each parameter's other values for the
+best of them."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from kgen.agent.proposer import KGEN, Context, PlanChoices, Proposal, Proposals,
 
 
 class Enumeration:
-    """Proposes typed choices, one a round; after the plans, it changes one parameter of the fastest proposal at a time."""
+    """Proposes typed choices, one a round; after the plans, it changes one parameter of the fastest proposal at a
+    time."""
 
     def __init__(self) -> None:
         self._told: list[Verdict] = []

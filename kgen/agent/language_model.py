@@ -11,7 +11,8 @@ from kgen.errors import InputError
 
 
 class LanguageModel:
-    """Asks a model about the present state. Each question stands for itself, so that a continued run needs no conversation."""
+    """Asks a model about the present state. Each question stands for itself, so that a continued run needs no
+    conversation."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -24,7 +25,10 @@ class LanguageModel:
 
     def propose(self, context: Context) -> Proposals:
         system, question = prompt.messages(context)
-        asked = [{"role": "system", "content": self._client.cleaned(system)}, {"role": "user", "content": self._client.cleaned(question)}]
+        asked = [
+            {"role": "system", "content": self._client.cleaned(system)},
+            {"role": "user", "content": self._client.cleaned(question)},
+        ]
         reply = self._client.ask(asked)
         return Proposals(
             replies.read(reply.text, cut=reply.cut), prompt="\n\n".join(m["content"] for m in asked), reply=reply.text,

@@ -1,7 +1,8 @@
 """The interface of proposers: what they are shown, what they propose, and what they are told afterwards.
 
-A proposer is a class whose ``propose(context)`` returns :class:`Proposals` and whose ``tell(verdicts)`` is told what became of them. It is
-named by an entry point of the group ``kgen.proposers``: a function that makes one from :class:`Settings`.
+A proposer is a class whose ``propose(context)`` returns :class:`Proposals` and whose ``tell(verdicts)`` is told what
+became of them. It is named by an entry point of the group ``kgen.proposers``: a function that makes one from
+:class:`Settings`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ REFUSED = "refused"  #: the status of a proposal that no candidate could be made
 
 @dataclass(frozen=True)
 class Proposal:
-    """A candidate to try. In the language ``kgen`` it is a plan, by its name or its number from 1, or a ``cut`` of the graph's operators
-    into kernels; both with parameters. In ``free``, it is a text. In ``template``, it is a text for Jinja with the values of its parameters.
+    """A candidate to try. In the language ``kgen`` it is a plan, by its name or its number from 1, or a ``cut`` of the
+    graph's operators into kernels; both with parameters. In ``free``, it is a text. In ``template``, it is a text for
+    Jinja with the values of its parameters.
 
     A proposal with ``fault`` could not be read, and is only reported back.
     """
@@ -46,13 +48,19 @@ def from_json(stored: Mapping[str, Any]) -> Proposal:
     """The inverse of :meth:`Proposal.to_json`; an older row lacks the newest fields."""
     fields = {name: stored[name] for name in Proposal.__dataclass_fields__ if name in stored}
     if cut := fields.pop("cut", None):
-        fields["cut"] = Cut(tuple(map(tuple, cut["kernels"])), tuple(cut["schedules"]), tuple(cut["rewrites"]), tuple(map(tuple, cut["expressions"])))
+        fields["cut"] = Cut(
+            tuple(map(tuple, cut["kernels"])),
+            tuple(cut["schedules"]),
+            tuple(cut["rewrites"]),
+            tuple(map(tuple, cut["expressions"])),
+        )
     return Proposal(**fields)
 
 
 @dataclass(frozen=True)
 class Proposals:
-    """What a proposer answers; the prompt, the reply, the model and the tokens where a language model was asked. None ends the run."""
+    """What a proposer answers; the prompt, the reply, the model and the tokens where a language model was asked. None
+    ends the run."""
 
     proposals: tuple[Proposal, ...]
     prompt: str = ""
@@ -89,8 +97,8 @@ class KernelChoices:
 
 @dataclass(frozen=True)
 class PlanChoices:
-    """A plan that kgen can render, with its predicted time in milliseconds. ``option`` has its allowed combinations, whose parameters
-    have the ``prefixes`` of their kernels in a candidate."""
+    """A plan that kgen can render, with its predicted time in milliseconds. ``option`` has its allowed combinations,
+    whose parameters have the ``prefixes`` of their kernels in a candidate."""
 
     number: int
     name: str
@@ -110,8 +118,8 @@ class Operators:
 
 @dataclass(frozen=True)
 class Context:
-    """What a proposer is shown. ``found`` are lines on what sweeps have found; ``verdicts`` are in the order of the proposals. A cut names
-    operators of one of the ``graphs``, and ``schedules``."""
+    """What a proposer is shown. ``found`` are lines on what sweeps have found; ``verdicts`` are in the order of the
+    proposals. A cut names operators of one of the ``graphs``, and ``schedules``."""
 
     problem: Problem
     hardware: Hardware

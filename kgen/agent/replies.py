@@ -13,14 +13,18 @@ from kgen.compiler.fusion.chosen import Cut
 from kgen.problems import syntax
 
 MOST_PROPOSALS = 8  #: typed ones of one reply, and combinations of a template
-_OF_PLANS, _OF_CUTS = {"language", "plan", "params", "why"}, {"language", "kernels", "schedules", "rewrites", "expressions", "params", "why"}  #: fields
+_OF_PLANS, _OF_CUTS = (
+    {"language", "plan", "params", "why"},
+    {"language", "kernels", "schedules", "rewrites", "expressions", "params", "why"},
+)  #: fields
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*([\w+.-]*)[^\n]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 _OPEN = re.compile(r"^[ \t]*```", re.MULTILINE)
 _TAIL, _PERIOD = 4_000, 400  #: characters; a reply whose end repeats so few for so long goes on for ever
 
 
 def read(reply: str, *, cut: bool = False) -> tuple[Proposal, ...]:
-    """The proposals of a reply: typed choices, and the last file with a class ModelNew; one with its fault where there is none.
+    """The proposals of a reply: typed choices, and the last file with a class ModelNew; one with its fault where there
+    is none.
 
     ``cut`` says that the server ended the reply at its limit of tokens.
     """
@@ -33,7 +37,13 @@ def read(reply: str, *, cut: bool = False) -> tuple[Proposal, ...]:
     if files and spaces:
         written = _template(files[-1], spaces[-1])
     else:
-        written = [_free(files[-1])] if files else [Proposal(TEMPLATE, fault="a space of parameters needs a template with a class ModelNew")] if spaces else []
+        written = (
+            [_free(files[-1])]
+            if files
+            else [Proposal(TEMPLATE, fault="a space of parameters needs a template with a class ModelNew")]
+            if spaces
+            else []
+        )
     found = [*typed[:MOST_PROPOSALS], *written]
     if found:
         return tuple(found)
@@ -63,12 +73,28 @@ def _typed(text: str) -> list[Proposal]:
 
 def _one(value: Any) -> Proposal:
     if not isinstance(value, dict) or ("plan" in value) == ("kernels" in value):
-        return Proposal(KGEN, fault="a typed proposal is an object with plan and params, or with kernels, schedules, rewrites and params")
+        return Proposal(
+            KGEN,
+            fault="a typed proposal is an object with plan and params, or with kernels, schedules, rewrites and params",
+        )
     if unknown := sorted(value.keys() - (_OF_PLANS if "plan" in value else _OF_CUTS)):
-        return Proposal(KGEN, fault=f"{unknown[0][:60]!r} is no field of a typed proposal; there are: plan, or kernels, schedules, rewrites, expressions; params, why")
+        return Proposal(
+            KGEN,
+            fault=(
+                f"{unknown[0][:60]!r} is no field of a typed proposal; there are: plan, or kernels, schedules, "
+                "rewrites, expressions; params, why"
+            ),
+        )
     plan, params = value.get("plan", ""), value.get("params", {})
-    if "kernels" in value and not all(map(_are_names, (*_listed(value["kernels"]), value.get("schedules", []), value.get("rewrites", [])))):
-        return Proposal(KGEN, fault="kernels is a list with a list of operators for each kernel; schedules and rewrites are lists of names")
+    if "kernels" in value and not all(
+        map(_are_names, (*_listed(value["kernels"]), value.get("schedules", []), value.get("rewrites", [])))
+    ):
+        return Proposal(
+            KGEN,
+            fault=(
+                "kernels is a list with a list of operators for each kernel; schedules and rewrites are lists of names"
+            ),
+        )
     forms = value.get("expressions", {})
     if not isinstance(forms, dict) or not all(isinstance(text, str) for text in forms.values()):
         return Proposal(KGEN, fault="expressions is an object with an expression for each operator")
@@ -78,7 +104,12 @@ def _one(value: Any) -> Proposal:
         return Proposal(KGEN, fault="params is an object of numbers, texts and truth values")
     if "plan" in value:
         return Proposal(KGEN, plan=plan, params=params)
-    cut = Cut(tuple(map(tuple, value["kernels"])), tuple(value.get("schedules", ())), tuple(value.get("rewrites", ())), tuple(forms.items()))
+    cut = Cut(
+        tuple(map(tuple, value["kernels"])),
+        tuple(value.get("schedules", ())),
+        tuple(value.get("rewrites", ())),
+        tuple(forms.items()),
+    )
     return Proposal(KGEN, params=params, cut=cut)
 
 
@@ -102,11 +133,24 @@ def _space(text: str) -> Any:
 
 def _template(text: str, space: Any) -> list[Proposal]:
     """The proposals of a template: the first combinations of its space."""
-    if not isinstance(space, dict) or not space or not all(
-        name.isidentifier() and isinstance(values, list) and values and all(isinstance(x, (bool, int, float, str)) for x in values)
-        for name, values in space.items()
-    ):  # fmt: skip
-        return [Proposal(TEMPLATE, text, fault="space is an object with a list of numbers, texts or truth values for each parameter")]
+    if (
+        not isinstance(space, dict)
+        or not space
+        or not all(
+            name.isidentifier()
+            and isinstance(values, list)
+            and values
+            and all(isinstance(x, (bool, int, float, str)) for x in values)
+            for name, values in space.items()
+        )
+    ):
+        return [
+            Proposal(
+                TEMPLATE,
+                text,
+                fault="space is an object with a list of numbers, texts or truth values for each parameter",
+            )
+        ]
     combinations = itertools.islice(itertools.product(*space.values()), MOST_PROPOSALS)
     return [Proposal(TEMPLATE, text, params=dict(zip(space, values))) for values in combinations]
 

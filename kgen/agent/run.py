@@ -1,7 +1,7 @@
 """A run of a proposer on one problem: rounds of question, proposals and verdicts, then the finals of the fastest.
 
-Every answer is in the store before its proposals are judged, and every verdict as soon as it is there. A run that was killed goes
-on: stored answers are not asked for again.
+Every answer is in the store before its proposals are judged, and every verdict as soon as it is there. A run that was
+killed goes on: stored answers are not asked for again.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class AgentRequest:
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a run: how many proposals ended with each status, and the best one with its speedup over the fastest baseline."""
+    """The end of a run: how many proposals ended with each status, and the best one with its speedup over the fastest
+    baseline."""
 
     sweep: str
     state: str
@@ -94,8 +95,9 @@ Say = Callable[[str], None]
 
 
 def run(request: AgentRequest, make: Callable[[], Proposer], told: Told, say: Say) -> Ended:
-    """Run the proposer that ``make`` makes. Raises :class:`kgen.errors.KgenError` for a fault of the problem, the device, the database
-    or the proposer's server. What was judged until then is in the store, and the same request goes on."""
+    """Run the proposer that ``make`` makes. Raises :class:`kgen.errors.KgenError` for a fault of the problem, the
+    device, the database or the proposer's server. What was judged until then is in the store, and the same request goes
+    on."""
     proposer = make()
     find_own_tools()
     keep_bytecode(paths.bytecode())
@@ -149,17 +151,27 @@ class _Run:
             "model": self.request.model, "url": self.request.url,
         }  # fmt: skip
         accuracy = self.evaluator.accuracy
-        found = None if self.request.fresh else self.database.unfinished_sweep(problem.id, environment.id, accuracy, asked, "agent")
+        found = (
+            None
+            if self.request.fresh
+            else self.database.unfinished_sweep(problem.id, environment.id, accuracy, asked, "agent")
+        )
         if found:
             self.database.reopen_sweep(found)
             self.sweep = found
             self.say(f"going on with {found}")
             return
         self.sweep = self.database.start_sweep(
-            problem=problem, environment=environment, accuracy=accuracy, device=self.evaluator.device, arguments=asked,
-            combinations=self.design.combinations if self.design else 0, budget=self.request.budget or self.request.rounds, kind="agent",
+            problem=problem,
+            environment=environment,
+            accuracy=accuracy,
+            device=self.evaluator.device,
+            arguments=asked,
+            combinations=self.design.combinations if self.design else 0,
+            budget=self.request.budget or self.request.rounds,
+            kind="agent",
             products=self.evaluator.products,
-        )  # fmt: skip
+        )
 
     # Rounds --------------------------------------------------------------------------------------------------------
 
@@ -192,9 +204,16 @@ class _Run:
 
     def _keep(self, number: int, found: Proposals) -> StoredProposals:
         answer = StoredProposals(
-            self.sweep, number, self.request.proposer, found.model, found.prompt, found.reply, found.prompt_tokens, found.reply_tokens,
+            self.sweep,
+            number,
+            self.request.proposer,
+            found.model,
+            found.prompt,
+            found.reply,
+            found.prompt_tokens,
+            found.reply_tokens,
             [one.to_json() for one in found.proposals],
-        )  # fmt: skip
+        )
         proposals.add(self.database, answer)
         return answer
 
@@ -205,7 +224,9 @@ class _Run:
         for row in rows:
             proposal = from_json(row)
             if "status" in row:
-                verdict = Verdict(proposal, **{name: row[name] for name in ("status", "reason", "candidate", "ms", "speedup")})
+                verdict = Verdict(
+                    proposal, **{name: row[name] for name in ("status", "reason", "candidate", "ms", "speedup")}
+                )
                 if verdict.candidate:
                     self.known.setdefault(verdict.candidate, verdict)
             elif self._spent():
@@ -228,7 +249,9 @@ class _Run:
             return Verdict(proposal, REFUSED, str(refused)[:_REASON])
         if candidate.id in self.known:
             before = self.known[candidate.id]
-            return Verdict(proposal, before.status, f"proposed before: {before.reason}", candidate.id, before.ms, before.speedup)
+            return Verdict(
+                proposal, before.status, f"proposed before: {before.reason}", candidate.id, before.ms, before.speedup
+            )
         self.candidates[candidate.id] = candidate
         verdict = self._judged(proposal, candidate)
         self.known[candidate.id] = verdict
@@ -241,7 +264,9 @@ class _Run:
                 text = rendered(text, proposal.params)
             except TemplateFault as fault:
                 raise _Refused(f"the template cannot be rendered with {dict(proposal.params)}: {fault}") from None
-        return Candidate(text, OUTSIDE, dict(proposal.params), self.evaluator.hardware.device_type, origin=Trust.FOREIGN)
+        return Candidate(
+            text, OUTSIDE, dict(proposal.params), self.evaluator.hardware.device_type, origin=Trust.FOREIGN
+        )
 
     def _typed(self, proposal: Proposal) -> Candidate:
         """The candidate of a typed choice, which kgen renders: it is kgen's own."""
@@ -261,14 +286,19 @@ class _Run:
         elif proposal.plan in plans:
             number = plans[proposal.plan]
         else:
-            raise _Refused(f"there is no plan {proposal.plan[:120]!r}: name one of the plans that were shown, or its number")
+            raise _Refused(
+                f"there is no plan {proposal.plan[:120]!r}: name one of the plans that were shown, or its number"
+            )
         choice, option = self.design.choices[number], self.design.options[number]
         params = named(choice.prefixes, (kernel[index] for kernel, index in zip(option.kernels, option.plainest or ())))
         if unknown := [name for name in proposal.params if name not in params]:
             raise _Refused(f"the plan has no parameter {unknown[0][:60]!r}: it has {', '.join(params) or 'none'}")
         point = self.design.point(choice.name, {**params, **proposal.params})
         if point is None:
-            raise _Refused(f"kgen does not allow {({**params, **proposal.params})}: a value is none of the parameter's, or a constraint rules it out")
+            raise _Refused(
+                f"kgen does not allow { ({**params, **proposal.params}) }: a value is none of the parameter's, or a "
+                "constraint rules it out"
+            )
         try:
             candidate = self.design.candidate(point)
             # An expression of the proposer's is no part of kgen, though kgen wrote the text around it.
@@ -279,7 +309,9 @@ class _Run:
     def _judged(self, proposal: Proposal, candidate: Candidate) -> Verdict:
         self.say("judging a proposal")
         paths.write_candidate(candidate.id, candidate.source)
-        evaluation = self.database.evaluated(self.sweep).get(candidate.id)  # where the process ended before its verdict was kept
+        evaluation = self.database.evaluated(self.sweep).get(
+            candidate.id
+        )  # where the process ended before its verdict was kept
         ms = speedup = None
         if evaluation is None:
             evaluation = self._evaluated(candidate)
@@ -289,11 +321,18 @@ class _Run:
                 ms = median_ms(evaluation.timing)
                 speedup = min(map(median_ms, screened)) / ms if screened else None
             self.evaluations[candidate.id] = self.database.add_evaluation(
-                self.sweep, candidate, evaluation, environment_id=self.evaluator.environment.id, median_ms=ms, speedup=speedup
+                self.sweep,
+                candidate,
+                evaluation,
+                environment_id=self.evaluator.environment.id,
+                median_ms=ms,
+                speedup=speedup,
             )
         elif evaluation.timing:
             ms = median_ms(evaluation.timing)
-        return Verdict(proposal, evaluation.status.value, evaluation.reason[:_REASON], candidate.id, ms, speedup, evaluation.labels)
+        return Verdict(
+            proposal, evaluation.status.value, evaluation.reason[:_REASON], candidate.id, ms, speedup, evaluation.labels
+        )
 
     def _evaluated(self, candidate: Candidate) -> Evaluation:
         if reason := syntax_error("the proposal", candidate.source):
@@ -320,33 +359,52 @@ class _Run:
         """The operators of the graph as it is, and of the plan that is predicted to be the fastest."""
         if self.design is None or len(self.design.capture.graphs) > 1:
             return ()
-        plain, best = self.design.capture.graphs[0][1], next((c.plans[0][1] for c in self.design.choices if c.kernels), None)
+        plain, best = (
+            self.design.capture.graphs[0][1],
+            next((c.plans[0][1] for c in self.design.choices if c.kernels), None),
+        )
         found = {(): plain} | ({best.rewrites: best.graph} if best else {})
-        return [Operators(rewrites, tuple(_described(graph))) for rewrites, graph in found.items() if len(graph.nodes) <= _OPERATORS]
+        return [
+            Operators(rewrites, tuple(_described(graph)))
+            for rewrites, graph in found.items()
+            if len(graph.nodes) <= _OPERATORS
+        ]
 
     def _plans(self) -> Sequence[PlanChoices]:
         if self.design is None:
             return ()
         pairs = [(c, o) for c, o in zip(self.design.choices, self.design.options) if c.kernels]
         return [
-            PlanChoices(number, choice.name, option.predicted_ms, tuple(
-                KernelChoices(kernel.name, _values(prefix, kernel)) for kernel, prefix in zip(option.kernels, choice.prefixes)
-            ), option, choice.prefixes)
+            PlanChoices(
+                number,
+                choice.name,
+                option.predicted_ms,
+                tuple(
+                    KernelChoices(kernel.name, _values(prefix, kernel))
+                    for kernel, prefix in zip(option.kernels, choice.prefixes)
+                ),
+                option,
+                choice.prefixes,
+            )
             for number, (choice, option) in enumerate(pairs, 1)
-        ]  # fmt: skip
+        ]
 
     def _found(self) -> Sequence[str]:
         """The fastest results of sweeps of this problem here, as lines."""
         rows = ranking.best(self.database, problem_ids=[self.evaluator.problem.id], kinds=models.OWN_KINDS)
         trials = [row.trial for row in rows if row.trial and row.environment == self.evaluator.environment]
-        return [f"{t.plan}, {dict(t.params)}: {t.median_ms or 0.0:.4g} ms, {t.speedup or 0.0:.3g}x" for t in trials[:_FOUND]]
+        return [
+            f"{t.plan}, {dict(t.params)}: {t.median_ms or 0.0:.4g} ms, {t.speedup or 0.0:.3g}x" for t in trials[:_FOUND]
+        ]
 
     # The finals ----------------------------------------------------------------------------------------------------
 
     def _finals(self) -> Ended:
         """Time the fastest right proposals in turns with the baselines, and store the result of each."""
         counts = dict(Counter(v.status for v in self.verdicts))
-        right = sorted((v for v in self.known.values() if v.ok and v.ms is not None), key=lambda v: v.ms or 0.0)[:FINALISTS]
+        right = sorted((v for v in self.known.values() if v.ok and v.ms is not None), key=lambda v: v.ms or 0.0)[
+            :FINALISTS
+        ]
         if not right:
             return Ended(self.sweep, "finished", counts)
         self.say(f"timing {len(right)} beside {', '.join(self.request.baselines)}")
@@ -366,10 +424,17 @@ class _Run:
             found = standing(reference, timing)
             evaluation = self.database.evaluated(self.sweep)[timing.subject]
             self.database.set_result(
-                self.sweep, timing.subject, median_ms=found.ms, speedup=found.speedup.mid, speedup_low=found.speedup.low,
-                speedup_high=found.speedup.high, baselines=beside, baseline=reference.subject, error_ratio=evaluation.error_ratio,
+                self.sweep,
+                timing.subject,
+                median_ms=found.ms,
+                speedup=found.speedup.mid,
+                speedup_low=found.speedup.low,
+                speedup_high=found.speedup.high,
+                baselines=beside,
+                baseline=reference.subject,
+                error_ratio=evaluation.error_ratio,
                 tie=False,
-            )  # fmt: skip
+            )
         best = standing(reference, own[0])
         return Ended(self.sweep, "finished", counts, own[0].subject, best.ms, best.speedup, reference.subject)
 
@@ -377,8 +442,16 @@ class _Run:
         if id not in self.candidates:  # of an earlier process of this run
             detail = queries.candidate(self.database, id)
             origin = Trust.OWN if detail.origin == "sweep" else Trust.FOREIGN
-            self.candidates[id] = Candidate(detail.source, detail.plan, detail.params, detail.device_type, detail.kernels, origin=origin,
-                                            rewrites=detail.rewrites, plan_data=detail.plan_data)  # fmt: skip
+            self.candidates[id] = Candidate(
+                detail.source,
+                detail.plan,
+                detail.params,
+                detail.device_type,
+                detail.kernels,
+                origin=origin,
+                rewrites=detail.rewrites,
+                plan_data=detail.plan_data,
+            )
         return self.candidates[id]
 
     def _overturn(self, candidate: str, failure: Failure) -> None:

@@ -23,7 +23,8 @@ resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS}))
 from jinja2 import StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 given = json.load(sys.stdin)
-texts = ImmutableSandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+options = dict(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+texts = ImmutableSandboxedEnvironment(**options)
 try:
     found = {{"text": texts.from_string(given["text"]).render(**given["params"])}}
     if len(found["text"]) > {_MOST_CHARACTERS}:

@@ -11,11 +11,14 @@ from kgen.tuning.search import STRATEGIES, TASKS, Point, Strategy
 
 
 class Searching:
-    """Proposes the points of a strategy, one a round. Its points follow from the answers, so that a continued run asks for the same."""
+    """Proposes the points of a strategy, one a round. Its points follow from the answers, so that a continued run asks
+    for the same."""
 
     def __init__(self, strategy: str, seed: int) -> None:
         if strategy not in STRATEGIES or strategy == TASKS:
-            raise InputError(f"no strategy {strategy!r}: there are {', '.join(name for name in STRATEGIES if name != TASKS)}")
+            raise InputError(
+                f"no strategy {strategy!r}: there are {', '.join(name for name in STRATEGIES if name != TASKS)}"
+            )
         STRATEGIES[strategy].require()
         self._kind, self._seed = STRATEGIES[strategy], seed
         self._strategy: Strategy | None = None
@@ -27,7 +30,9 @@ class Searching:
         return cls(settings.strategy, settings.seed)
 
     def propose(self, context: Context) -> Proposals:
-        strategy = self._strategy = self._strategy or self._kind([plan.option for plan in context.plans], self._seed, [])
+        strategy = self._strategy = self._strategy or self._kind(
+            [plan.option for plan in context.plans], self._seed, []
+        )
         for ms in self._waiting:  # of an earlier process, the strategy first has to ask for their points again
             if (point := self._asked or strategy.ask()) is not None:
                 strategy.tell(point, ms)
