@@ -34,11 +34,13 @@ Params = Mapping[str, ParamValue]
 LAUNCHING = "launching"  #: a parameter of a whole candidate, where forward is launched in another way than by Python
 CALL, GRAPH = WAYS = "call", "graph"  #: its values: one call of C does all of forward, or a CUDA graph is replayed
 
-COUNTABLE = (1 << 31) - 1  #: combinations; the largest integer of a column in every database, which stands for more, too
+COUNTABLE = (
+    1 << 31
+) - 1  #: combinations; the largest integer of a column in every database, which stands for more, too
 SHORT = 12  #: how many characters of an identity people are shown
 
-#: The function of a rendered file that runs kernels: pointers are among its arguments. One that begins a part of an allocation
-#: has unused bytes of the allocation in front of it, :data:`GAP` at least.
+#: The function of a rendered file that runs kernels: pointers are among its arguments. One that begins a part of an
+#: allocation has unused bytes of the allocation in front of it, :data:`GAP` at least.
 LAUNCH, GAP = "launch", 256
 ENTRY = "_entry"  #: the function of a rendered file that does all of forward in one call of C, or returns None
 
@@ -53,8 +55,8 @@ T = TypeVar("T")
 class PlanStep:
     """One step of a plan: a kernel with its schedule, or a library call, whose schedule is empty.
 
-    ``mode`` is empty in a plan for one mode. ``kernel`` is what the names of the kernel's parameters begin with, without
-    the dot: ``k0``, ``train.k1``.
+    ``mode`` is empty in a plan for one mode. ``kernel`` is what the names of the kernel's parameters begin with,
+    without the dot: ``k0``, ``train.k1``.
     """
 
     mode: str
@@ -82,7 +84,9 @@ class Plan:
     @property
     def name(self) -> str:
         """The plan for people. Equal names are equal plans."""
-        names = [(mode, _name([step for step in self.steps if step.mode == mode], names)) for mode, names in self.rewrites]
+        names = [
+            (mode, _name([step for step in self.steps if step.mode == mode], names)) for mode, names in self.rewrites
+        ]
         return " / ".join(f"{mode}: {name}" if mode else name for mode, name in names)
 
     @classmethod
@@ -102,7 +106,10 @@ class Plan:
         """The plan as JSON values."""
         if not self.rewrites:
             return {}
-        return {"steps": [step.to_json() for step in self.steps], "rewrites": {mode: list(names) for mode, names in self.rewrites}}
+        return {
+            "steps": [step.to_json() for step in self.steps],
+            "rewrites": {mode: list(names) for mode, names in self.rewrites},
+        }
 
     @classmethod
     def from_json(cls, value: Any) -> Plan:
@@ -112,7 +119,9 @@ class Plan:
         found = _object(value, "the plan", ("steps", "rewrites"))
         rewrites = found["rewrites"]
         if not isinstance(rewrites, Mapping) or set(rewrites) not in ({""}, set(MODES)):
-            raise ValueError(f"its rewrites are {rewrites!r:.80}, and must be given for {' and '.join(MODES)}, or for ''")
+            raise ValueError(
+                f"its rewrites are {rewrites!r:.80}, and must be given for {' and '.join(MODES)}, or for ''"
+            )
         by_mode = {mode: _words(rewrites[mode], "the rewrites") for mode in ("", *MODES) if mode in rewrites}
         if not isinstance(found["steps"], list):
             raise ValueError(f"its steps are {found['steps']!r:.80}, which is no list")
