@@ -22,6 +22,18 @@ from kgen.cli import (
 from kgen.cli.group import main
 
 __all__ = [
-    "agent", "best", "eval_file", "history", "housekeeping", "machine", "main", "plan", "render", "report", "scores", "serve",
-    "sweep", "tune",
-]  # fmt: skip
+    "agent",
+    "best",
+    "eval_file",
+    "history",
+    "housekeeping",
+    "machine",
+    "main",
+    "plan",
+    "render",
+    "report",
+    "scores",
+    "serve",
+    "sweep",
+    "tune",
+]

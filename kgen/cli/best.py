@@ -29,16 +29,30 @@ if TYPE_CHECKING:
 @origin_option
 @click.option("--no-weight-copies", is_flag=True, help="Candidates of sweeps with --no-weight-copies alone.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE|DIR",
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE|DIR",
     help="Verify again, and write to FILE, or into DIR; `-` is stdout.",
 )
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--to", "package", metavar="hub DIR|FILE.json",
-    help="Verify again, and write a package of Hugging Face's kernels into DIR, or a solution of FlashInfer-Trace to FILE.json.",
+    "--to",
+    "package",
+    metavar="hub DIR|FILE.json",
+    help=(
+        "Verify again, and write a package of Hugging Face's kernels into DIR, or a solution of FlashInfer-Trace to "
+        "FILE.json."
+    ),
 )
-@click.option("--destinations", is_flag=True, help="With --to FILE.json: the solution writes into output tensors that it is given.")
-@click.option("--any", "any_right", is_flag=True, help="With -o or --to: write the best candidate even if it is not faster.")
+@click.option(
+    "--destinations",
+    is_flag=True,
+    help="With --to FILE.json: the solution writes into output tensors that it is given.",
+)
+@click.option(
+    "--any", "any_right", is_flag=True, help="With -o or --to: write the best candidate even if it is not faster."
+)
 @listing_options("device", "since", "before")
 def best(
     problem: str | None,
@@ -59,8 +73,8 @@ def best(
 
     Speedups are over the fastest baseline, with their interval. With -o the winner is verified again in a fresh
     process and written to FILE, and its figures to FILE.json. With `-o -` the winner alone is printed. The winners of a
-    folder are written into another folder, several at once. Candidates that kgen did not render count with --origin any. Exit code 1:
-    nothing beats PyTorch, and --any is not given.
+    folder are written into another folder, several at once. Candidates that kgen did not render count with --origin
+    any. Exit code 1: nothing beats PyTorch, and --any is not given.
     """
     from kgen import paths
     from kgen.cli import lookup
@@ -85,11 +99,17 @@ def best(
             return code if output is None else _export_folder(database, rows, Path(problem), output, any_right, listing)
         chosen = None if problem is None else [lookup.find(database, problem, overrides, mode, dtype).id]
         wanted = Accuracy(accuracy) if accuracy else None
-        rows = ranking.best(database, problem_ids=chosen, accuracy=wanted, among=among, limit=listing.limit, kinds=kinds_of(origin))
+        rows = ranking.best(
+            database, problem_ids=chosen, accuracy=wanted, among=among, limit=listing.limit, kinds=kinds_of(origin)
+        )
         if problem is None:
             return _show_bests(rows, listing)
         if not rows:
-            given = [*([f"--accuracy {accuracy}"] if accuracy else []), *(["--no-weight-copies"] if no_weight_copies else []), *listing.given]
+            given = [
+                *([f"--accuracy {accuracy}"] if accuracy else []),
+                *(["--no-weight-copies"] if no_weight_copies else []),
+                *listing.given,
+            ]
             filters = " ".join(["", "with", *given] if given else [])
             raise NotFoundError(f"{problem} was never swept{filters}, into {database.name}: `kgen sweep` does it")
         code = _show_best(database, rows[0], None if output and paths.is_stdout(output) else listing)
@@ -101,7 +121,8 @@ def best(
 
 
 def _package_target(package: str | None, folder: Path | None, output: Path | None) -> Path | None:
-    """The folder or file that ``--to`` names; ``None`` without it. Raises ``UsageError`` where they do not go together."""
+    """The folder or file that ``--to`` names; ``None`` without it. Raises ``UsageError`` where they do not go
+    together."""
     context = click.get_current_context()
     if package is not None and output is not None:
         raise click.UsageError("-o and --to write different files: give one of them", context)
@@ -138,14 +159,22 @@ def _rows_of_folder(
         rows = ranking.best(database, problem_ids=[chosen.id], accuracy=wanted, among=among, kinds=kinds)
         found += [(row, member.path) for row in rows[:1]]
     if not found:
-        raise NotFoundError(f"no problem in {folder} was swept with these options, into {database.name}: `kgen sweep {folder}` does it")
+        raise NotFoundError(
+            f"no problem in {folder} was swept with these options, into {database.name}: `kgen sweep {folder}` does it"
+        )
     return found
 
 
 def _export_folder(
-    database: Database, rows: Sequence[tuple[BestRow, Path]], folder: Path, output: Path, any_right: bool, listing: Listing
+    database: Database,
+    rows: Sequence[tuple[BestRow, Path]],
+    folder: Path,
+    output: Path,
+    any_right: bool,
+    listing: Listing,
 ) -> int:
-    """Write the winners of a folder's problems into another folder. Returns the exit code: 0 where all were verified."""
+    """Write the winners of a folder's problems into another folder. Returns the exit code: 0 where all were
+    verified."""
     from kgen.store import queries
     from kgen.tuning.export import Wanted, export_all
 
@@ -213,7 +242,9 @@ def _export(database: Database, row: BestRow, output: Path, listing: Listing) ->
     return 0
 
 
-def _write_package(database: Database, row: BestRow, target: Path, is_hub: bool, destinations: bool, listing: Listing) -> int:
+def _write_package(
+    database: Database, row: BestRow, target: Path, is_hub: bool, destinations: bool, listing: Listing
+) -> int:
     """Verify the candidate again and write a package of it. Returns the exit code."""
     from kgen.store import queries
     from kgen.tuning import packages
@@ -225,7 +256,11 @@ def _write_package(database: Database, row: BestRow, target: Path, is_hub: bool,
     else:
         packages.check_solution(problem, target, destinations)
     found = verify(database, row, problem)
-    files = {target / path: text for path, text in packages.hub(found).items()} if is_hub else {target: packages.solution(found, destinations)}
+    files = (
+        {target / path: text for path, text in packages.hub(found).items()}
+        if is_hub
+        else {target: packages.solution(found, destinations)}
+    )
     packages.write(files)
     caution = "" if row.beats_baseline else "; it is right, but not proven faster than PyTorch"
     click.echo(f"verified again and written: {target}{caution}", err=listing.as_json or listing.as_csv)

@@ -103,7 +103,9 @@ def _show_trials(database: Database, sweep: str, listing: Listing) -> None:
     listing.answer(found, lambda console: tables.trials(console, trials, reasons))
 
 
-def _show_candidate(detail: CandidateDetail, steps: Sequence[StepRow], source: bool, log: bool, listing: Listing) -> None:
+def _show_candidate(
+    detail: CandidateDetail, steps: Sequence[StepRow], source: bool, log: bool, listing: Listing
+) -> None:
     from kgen.paths import candidate_file
     from kgen.views import detail as view, plain, tables, tasks
 

@@ -35,9 +35,7 @@ def prune(problem: str | None, failed: bool, even_best: bool, yes: bool, listing
         raise click.UsageError("say what to drop: PROBLEM, a filter or --failed", click.get_current_context())
     with open_database(listing.db) as database:
         name = lookup.problem_name(problem) if problem else None
-        found = pruning.prune(
-            database, name=name, among=listing.among, failed=failed, even_best=even_best, really=yes
-        )
+        found = pruning.prune(database, name=name, among=listing.among, failed=failed, even_best=even_best, really=yes)
     if yes:
         paths.remove_files(found.candidates, found.logs)
     listing.answer(
@@ -74,7 +72,9 @@ def export_history(problem: str | None, output: Path, listing: Listing) -> None:
     counts: Counter[str] = Counter()
     with open_database(listing.db) as database:
         name = lookup.problem_name(problem) if problem else None
-        lines: Iterable[str] = (f"{line}\n" for line in exchange.export(database, name=name, among=listing.among, counts=counts))
+        lines: Iterable[str] = (
+            f"{line}\n" for line in exchange.export(database, name=name, among=listing.among, counts=counts)
+        )
         if problem:
             lines = list(lines)  # before the first is written, so that a name without history writes none
             if not counts.total():

@@ -31,7 +31,9 @@ def open_database(db: str | None) -> Database:
 def problem_options(function: Command) -> Command:
     """The options that select a problem, beside its file or name."""
     function = click.option(
-        "--dtype", type=click.Choice(DTYPES), help="Convert the model and its floating inputs.  [default: as constructed]"
+        "--dtype",
+        type=click.Choice(DTYPES),
+        help="Convert the model and its floating inputs.  [default: as constructed]",
     )(function)
     function = click.option(
         "--mode", type=click.Choice(MODES), help="Mode of the model.  [default: as constructed, which is train]"
@@ -57,9 +59,13 @@ def origin_option(function: Command) -> Command:
 def weight_copies_option(function: Command) -> Command:
     """The option that leaves out candidates which keep a weight in another form beside it."""
     return click.option(
-        "--weight-copies/--no-weight-copies", default=True,
-        help="Whether candidates may keep packed, split or folded weights beside these; without, peak memory is PyTorch's.  [default: may]",
-    )(function)  # fmt: skip
+        "--weight-copies/--no-weight-copies",
+        default=True,
+        help=(
+            "Whether candidates may keep packed, split or folded weights beside these; without, peak memory is "
+            "PyTorch's.  [default: may]"
+        ),
+    )(function)
 
 
 def kinds_of(origin: str) -> Sequence[str]:
@@ -81,7 +87,8 @@ def check_accuracy(dtype: str | None, accuracy: str) -> None:
     """Raise where half precision is asked for in another class of accuracy than ``pytorch``."""
     if dtype in DTYPES[1:] and accuracy != ACCURACIES[0]:
         raise click.UsageError(
-            f"--accuracy {accuracy} is for float32: {dtype} is judged by PyTorch's own error, --accuracy {ACCURACIES[0]}",
+            f"--accuracy {accuracy} is for float32: {dtype} is judged by PyTorch's own error, --accuracy "
+            f"{ACCURACIES[0]}",
             click.get_current_context(),
         )
 

@@ -21,7 +21,13 @@ from kgen.cli.options import problem_options, weight_copies_option
 @weight_copies_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def plan(
-    problem: str, overrides: Mapping[str, str], mode: str | None, dtype: str | None, arch: str | None, weight_copies: bool, as_json: bool
+    problem: str,
+    overrides: Mapping[str, str],
+    mode: str | None,
+    dtype: str | None,
+    arch: str | None,
+    weight_copies: bool,
+    as_json: bool,
 ) -> None:
     """Predict the best plans for PROBLEM, without a run.
 

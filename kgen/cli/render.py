@@ -24,14 +24,20 @@ def _parse_params(context: click.Context, option: click.Parameter, text: str) ->
 @main.command()
 @click.argument("problem")
 @problem_options
-@click.option("--arch", metavar="sm_90|cpu", help="Architecture of the kernels.  [default: this machine's GPU, else sm_90]")
-@click.option("--plan", "number", metavar="N", type=int, default=1, show_default=True, help="Number of a plan; see --plans.")
+@click.option(
+    "--arch", metavar="sm_90|cpu", help="Architecture of the kernels.  [default: this machine's GPU, else sm_90]"
+)
+@click.option(
+    "--plan", "number", metavar="N", type=int, default=1, show_default=True, help="Number of a plan; see --plans."
+)
 @click.option(
     "--params", metavar="NAME=VALUE,...", default="", callback=_parse_params,
     help="Parameters of the kernels, as `kgen show` has them.  [default: the plainest]",
 )  # fmt: skip
 @click.option("--plans", "listed", is_flag=True, help="List the plans with their numbers instead.")
-@click.option("--program", "lowered", is_flag=True, help="Print the loop programs of the kernels, with their hashes, instead.")
+@click.option(
+    "--program", "lowered", is_flag=True, help="Print the loop programs of the kernels, with their hashes, instead."
+)
 @click.option("--expr", "written", is_flag=True, help="Print the expressions of the kernels' values instead.")
 def render(
     problem: str, overrides: Mapping[str, str], mode: str | None, dtype: str | None, arch: str | None, number: int,
@@ -58,7 +64,9 @@ def render(
         from kgen.views.program import expressions, lines
 
         for kernel in found.kernels(number):
-            click.echo(f"{kernel.kernel.name}: {kernel.label}, {kernel.mode} mode, program {digest(kernel.program)[:SHORT]}")
+            click.echo(
+                f"{kernel.kernel.name}: {kernel.label}, {kernel.mode} mode, program {digest(kernel.program)[:SHORT]}"
+            )
             click.echo("".join(f"  {line}\n" for line in (lines if lowered else expressions)(kernel.program)))
     else:
         click.echo(found.candidate(number, params).source, nl=False)

@@ -36,9 +36,10 @@ def scores(
     PROBLEM is a file, a known name, or a name in the database. DIR means all .py files in it. The default is every
     problem in the database.
 
-    The verdict is faster, same or slower if the interval of the speedup lies above 1, holds 1 or lies below 1. Without a
-    timed kernel of its own it is nothing to try, not judged in time, none right, refused, failed or not swept. The speedup is that of the best right candidate with a kernel of its
-    own. The score fast_p is KernelBench's: the share of all problems that are right and over p times as fast as eager.
+    The verdict is faster, same or slower if the interval of the speedup lies above 1, holds 1 or lies below 1. Without
+    a timed kernel of its own it is nothing to try, not judged in time, none right, refused, failed or not swept. The
+    speedup is that of the best right candidate with a kernel of its own. The score fast_p is KernelBench's: the share
+    of all problems that are right and over p times as fast as eager.
 
     \b
     With --json the object has
@@ -80,7 +81,9 @@ def _found(
     if not problems:
         found = scoring.of_database(database, accuracy=accuracy, among=listing.among)
         if not found:
-            raise NotFoundError(f"nothing was swept with these options, into {database.name}: `kgen sweep PROBLEM` does it")
+            raise NotFoundError(
+                f"nothing was swept with these options, into {database.name}: `kgen sweep PROBLEM` does it"
+            )
         return found
     if len(problems) == 1 and not overrides and mode is None and dtype is None and not Path(problems[0]).exists():
         found = scoring.of_database(database, name=problems[0], accuracy=accuracy, among=listing.among)

@@ -11,7 +11,9 @@ from kgen.cli.listing import db_option
 
 
 @main.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this address; others than loopback need a token.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Listen on this address; others than loopback need a token."
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -21,9 +23,16 @@ from kgen.cli.listing import db_option
     help="Listen on this port; 0 takes any that is free.",
 )
 @click.option(
-    "--device", metavar="NAMES", help="Judge on these devices: cpu, cuda, or cuda:0,cuda:1.  [default: CUDA if there is one, else the CPU]"
+    "--device",
+    metavar="NAMES",
+    help="Judge on these devices: cpu, cuda, or cuda:0,cuda:1.  [default: CUDA if there is one, else the CPU]",
 )
-@click.option("--tokens", type=click.Path(path_type=Path), metavar="FILE", help="Tokens of clients, one a line. KGEN_TOKEN adds one more.")
+@click.option(
+    "--tokens",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Tokens of clients, one a line. KGEN_TOKEN adds one more.",
+)
 @click.option(
     "--problems",
     type=click.Path(path_type=Path),
@@ -33,7 +42,12 @@ from kgen.cli.listing import db_option
 )
 @click.option("--accept-problems", is_flag=True, help="Let requests bring texts of problems, which run in the sandbox.")
 @click.option(
-    "--queue", type=click.IntRange(min=1), metavar="N", default=1024, show_default=True, help="Accept at most N evaluations ahead."
+    "--queue",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1024,
+    show_default=True,
+    help="Accept at most N evaluations ahead.",
 )
 @click.option(
     "--time",
@@ -66,8 +80,8 @@ def serve(
     """Judge candidates that clients send over HTTP.
 
     Every candidate is judged as `kgen eval` judges a file. An accepted evaluation is kept in the database, and gets one
-    answer, whatever happens to the service. SIGTERM and Ctrl-C finish what runs; the next service goes on with the rest.
-    The page /docs lists all requests. Needs `pip install 'kgen[serve]'`.
+    answer, whatever happens to the service. SIGTERM and Ctrl-C finish what runs; the next service goes on with the
+    rest. The page /docs lists all requests. Needs `pip install 'kgen[serve]'`.
     """
     from kgen.errors import ExtraError
 

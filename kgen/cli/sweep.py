@@ -36,7 +36,12 @@ STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe", "tasks")
 @click.argument("problems", metavar="PROBLEM|DIR...", nargs=-1, required=True)
 @problem_options
 @judging_options
-@click.option("--budget", type=click.IntRange(min=1), metavar="N", help="Try at most N candidates, the control among them; two at least.")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Try at most N candidates, the control among them; two at least.",
+)
 @click.option(
     "--time",
     "seconds",
@@ -94,8 +99,9 @@ def sweep(
 
     PROBLEM is a file, or the name of a known problem. Every result is kept in the database.
 
-    Several problems, or the .py files of a folder, are a suite. kgen sweeps them one after the other or --at-once N, each
-    with --budget and --time of its own. A refused or failed problem does not end the suite. `kgen scores` shows all results.
+    Several problems, or the .py files of a folder, are a suite. kgen sweeps them one after the other or --at-once N,
+    each with --budget and --time of its own. A refused or failed problem does not end the suite. `kgen scores` shows
+    all results.
 
     After Ctrl-C or a kill, the same command continues. Exit code 1: nothing beats PyTorch, or no candidate was right. A
     suite ends with 0 if all its problems have verdicts, and with 1 if some were refused or failed.
@@ -103,8 +109,8 @@ def sweep(
     --device also takes several GPUs of one model, such as cuda:0,cuda:1, or cuda:all. The candidates are shared among
     them, and the leaders are timed again on the first.
 
-    With --cluster, --device is a kind of its nodes: cpu, cuda, or a part of a GPU's name. One problem is shared among all
-    devices of the kind. The problems of a suite are swept beside each other.
+    With --cluster, --device is a kind of its nodes: cpu, cuda, or a part of a GPU's name. One problem is shared among
+    all devices of the kind. The problems of a suite are swept beside each other.
 
     \b
     With --json each line is one object; "event" is one of
@@ -167,7 +173,10 @@ def sweep(
             _run_on(cluster, request, watch)
     else:
         told = Later()
-        with ahead(request, told) as devices, watching(as_json, quiet) as watch:  # the slow imports, while processes start
+        with (
+            ahead(request, told) as devices,
+            watching(as_json, quiet) as watch,
+        ):  # the slow imports, while processes start
             from kgen.tuning.sweep import run
 
             told.tell(watch)
@@ -193,7 +202,9 @@ def _run_on(cluster: str, request: SweepRequest, watch: Watch) -> None:
         run(replace(request, device=fleet.device), watch, open_devices(fleet, fleet.kind.devices))
 
 
-def sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None, as_json: bool, origin: str = ORIGINS[0]) -> int:
+def sweep_ended(
+    tally: Tally, problem: Problem, reference: str, db: str | None, as_json: bool, origin: str = ORIGINS[0]
+) -> int:
     """Print the result of a sweep and the next command; returns the exit code."""
     from kgen.store import queries
     from kgen.views import tables

@@ -18,9 +18,20 @@ from kgen.cli.sweep import STRATEGIES, sweep_ended, watching
 @click.option("--problem", required=True, metavar="PROBLEM", help="The problem: a file, or the name of a known one.")
 @problem_options
 @judging_options
-@click.option("--budget", type=click.IntRange(min=1), metavar="N", help="Try at most N candidates, the control among them; two at least.")
-@click.option("--time", "seconds", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End after about SECONDS.")
-@click.option("--strategy", type=click.Choice(STRATEGIES[:-1]), help="How candidates are chosen.  [default: exhaustive if the budget allows, else additive]")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Try at most N candidates, the control among them; two at least.",
+)
+@click.option(
+    "--time", "seconds", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End after about SECONDS."
+)
+@click.option(
+    "--strategy",
+    type=click.Choice(STRATEGIES[:-1]),
+    help="How candidates are chosen.  [default: exhaustive if the budget allows, else additive]",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the strategy's random choices.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compile N candidates in parallel.")
 @click.option("--fresh", is_flag=True, help="Start over: do not continue an earlier run or reuse its results.")
@@ -48,9 +59,9 @@ def tune(
 ) -> int:
     """Tune your own kernel: try the parameters of a Jinja2 template on PROBLEM.
 
-    KERNEL.cu.j2 is text for CUDA, KERNEL.cpp.j2 for C++. KERNEL.py beside it has SPACE, the values of each parameter, and class
-    ModelNew. KERNEL.py.j2 is a whole file instead. Template and space run in this process. Candidates are judged as strictly
-    as files from outside. `kgen history` lists them, and `kgen best --origin any` counts them in.
+    KERNEL.cu.j2 is text for CUDA, KERNEL.cpp.j2 for C++. KERNEL.py beside it has SPACE, the values of each parameter,
+    and class ModelNew. KERNEL.py.j2 is a whole file instead. Template and space run in this process. Candidates are
+    judged as strictly as files from outside. `kgen history` lists them, and `kgen best --origin any` counts them in.
 
     After Ctrl-C or a kill, the same command continues. Exit code 1: nothing beats PyTorch, or no candidate was right.
     """
@@ -67,9 +78,21 @@ def tune(
 
     found = own_template.read(template)
     request = SweepRequest(
-        asked, device=device, accuracy=Accuracy(accuracy), budget=budget, seconds=seconds, strategy=strategy, seed=seed, jobs=jobs,
-        baselines=baselines, fresh=fresh, db=db, kind="tune", trust=Trust.FOREIGN, template=found.identity,
-    )  # fmt: skip
+        asked,
+        device=device,
+        accuracy=Accuracy(accuracy),
+        budget=budget,
+        seconds=seconds,
+        strategy=strategy,
+        seed=seed,
+        jobs=jobs,
+        baselines=baselines,
+        fresh=fresh,
+        db=db,
+        kind="tune",
+        trust=Trust.FOREIGN,
+        template=found.identity,
+    )
     with watching(as_json, quiet) as watch:
         run(request, watch, design_of=own_template.design_of(found))
     return sweep_ended(watch.tally, asked, problem, db, as_json, ORIGINS[1])
