@@ -24,7 +24,9 @@ from kgen.errors import InputError
 PACKAGE = Path(__file__).resolve().parents[1]  #: kgen itself, as it travels to nodes that lack it
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 6.0  # of the head of a cluster
 _STORE_BYTES = 128 << 20  # for objects of each local node: libraries are small
-_DIRECT_BYTES = 1 << 20  # of an object; smaller ones, such as libraries for the CPU, go from process to process without the store
+_DIRECT_BYTES = (
+    1 << 20
+)  # of an object; smaller ones, such as libraries for the CPU, go from process to process without the store
 #: Of a local cluster. A node that is killed refuses connections at once: three in a row are enough, where Ray's default
 #: takes 20 s. Workers start when something runs on them: most of those that Ray starts ahead would stay idle. They run
 #: as urgently as the driver: at Ray's default of 15, other work on the machine leaves them next to no time.
@@ -119,7 +121,11 @@ def _local(nodes: int) -> Iterator[Cluster]:
         head: dict[str, Any] = {"num_cpus": 0, "node_name": "head", "temp_dir": folder}
         with _own_signals(), _address_kept_in(folder):
             cluster.add_node(
-                **head, include_dashboard=False, no_monitor=True, object_store_memory=_STORE_BYTES, _system_config=_SYSTEM
+                **head,
+                include_dashboard=False,
+                no_monitor=True,
+                object_store_memory=_STORE_BYTES,
+                _system_config=_SYSTEM,
             )
             for number in range(nodes):
                 add_local_node(cluster, f"local-{number}", nodes)
@@ -148,6 +154,4 @@ def add_local_node(cluster: Cluster, name: str, nodes: int) -> Any:
     """Add one of so many nodes to a local cluster, with its part of the cores and of the memory."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // nodes
     cores = max(1, len(os.sched_getaffinity(0)) // nodes)
-    return cluster.add_node(
-        wait=False, num_cpus=cores, memory=memory, node_name=name, object_store_memory=_STORE_BYTES
-    )
+    return cluster.add_node(wait=False, num_cpus=cores, memory=memory, node_name=name, object_store_memory=_STORE_BYTES)

@@ -63,7 +63,8 @@ class ClusterDevice:
         self._closed = threading.Event()
 
     def __getattr__(self, name: str) -> Any:
-        """``problem``, ``accuracy``, ``environment``, ``hardware``, ``products`` and ``layouts``, as the latest start found them."""
+        """``problem``, ``accuracy``, ``environment``, ``hardware``, ``products`` and ``layouts``, as the latest start
+        found them."""
         ready = self.__dict__.get("_ready")
         if ready is None or name not in ("problem", "accuracy", "environment", "hardware", "products", "layouts"):
             raise AttributeError(name)
@@ -108,9 +109,7 @@ class ClusterDevice:
                 self._kill()
                 nodes = found
                 options = self._resources if self._resources is not None else reserved(self._fleet.device_type, nodes)
-                actor = ray.remote(host.Host).options(
-                    max_concurrency=_CALLS, label_selector=selector(nodes), **options
-                )
+                actor = ray.remote(host.Host).options(max_concurrency=_CALLS, label_selector=selector(nodes), **options)
                 self._actor = actor.remote(self._make, self._asked())
                 placed = self._actor.node.remote()
             if found and ray.wait([placed], timeout=_LOOK_SECONDS)[0]:
@@ -206,7 +205,9 @@ def prepare_builds(fleet: Fleet) -> None:
         return
     fleet.prepared = True
     cores = reserved(fleet.device_type, fleet.kind.nodes)["num_cpus"]
-    task = ray.remote(num_cpus=KINDS[fleet.device_type].build_cores, scheduling_strategy="SPREAD", max_retries=0)(host.prepare_builds)
+    task = ray.remote(num_cpus=KINDS[fleet.device_type].build_cores, scheduling_strategy="SPREAD", max_retries=0)(
+        host.prepare_builds
+    )
     task = task.options(label_selector=selector(nodes))
     for _ in range(min(_MOST_JOBS, int(sum(node.cpus - cores * node.gpus for node in nodes)))):
         task.remote()
@@ -220,7 +221,9 @@ class ClusterBuilder:
         self._arch = arch
         self._lock = threading.Lock()  # held while a build is asked for: Ray would start anew for one that comes late
         self._closed: futures.Future[None] = futures.Future()
-        task = ray.remote(num_returns=2, num_cpus=KINDS[fleet.device_type].build_cores, scheduling_strategy="SPREAD")(host.build)
+        task = ray.remote(num_returns=2, num_cpus=KINDS[fleet.device_type].build_cores, scheduling_strategy="SPREAD")(
+            host.build
+        )
         self._task = functools.lru_cache(maxsize=1)(lambda labels: task.options(label_selector=dict([labels])))
 
     def build(self, source: str) -> BuildReport:
@@ -245,7 +248,9 @@ class ClusterBuilder:
             if found.report is None:
                 self._fleet.leave_out(found.node, found.trouble)
                 continue
-            report = replace(found.report, log=kept_log("build", found.report.log, found.log)) if found.log else found.report
+            report = (
+                replace(found.report, log=kept_log("build", found.report.log, found.log)) if found.log else found.report
+            )
             if report.binary is not None:
                 self._fleet.libraries[report] = library
             return report
@@ -299,7 +304,9 @@ class ClusterPool(DevicePool):
         jobs = min(_MOST_JOBS, int(sum(node.cpus for node in fleet.building())))
         self._left = threading.Event()
         notice = lambda text: self._left.is_set() or on_event(events.Notice(text))
-        super().__init__(devices, elastic=True, name=fleet.device, jobs=jobs, notice=notice, server=Server(paths.home(), {}))
+        super().__init__(
+            devices, elastic=True, name=fleet.device, jobs=jobs, notice=notice, server=Server(paths.home(), {})
+        )
         self._on_event = on_event
 
     def __enter__(self) -> "ClusterPool":
@@ -336,7 +343,8 @@ class ClusterPool(DevicePool):
 def open_devices(
     fleet: Fleet, number: int, make: MakeEvaluator = host.make_evaluator, resources: Mapping[str, Any] | None = None
 ) -> OpenDevices:
-    """The function that makes the devices of a sweep: so many of the fleet's. ``resources`` replaces their reservation."""
+    """The function that makes the devices of a sweep: so many of the fleet's. ``resources`` replaces their
+    reservation."""
 
     def opened(request: SweepRequest, on_event: events.Listener, started: float) -> ClusterPool:
         until = started + COMPILE_PART * request.seconds if request.seconds else math.inf

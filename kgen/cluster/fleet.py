@@ -147,7 +147,9 @@ class Fleet:
         self._nodes = survey(known)
         fitting = [kind for kind in kinds(self._nodes) if _is_named(kind, device)]
         if not fitting:
-            raise InputError(f"no node of the cluster fits{f' --device {device}' if device else ''}: {self._why_none(device)}")
+            raise InputError(
+                f"no node of the cluster fits{f' --device {device}' if device else ''}: {self._why_none(device)}"
+            )
         self.kind = fitting[0]
         self.device_type = self.kind.device_type
         self.with_code = any(node.facts and node.facts["kgen"] is None for node in self._nodes)
@@ -220,7 +222,9 @@ class Fleet:
             return self._troubled[node.id]
         if lacks := node.lacks(self.device_type):
             return "; ".join(lacks)
-        pairs = zip(KINDS[self.device_type].facts, node.alike(self.device_type), self.kind.nodes[0].alike(self.device_type))
+        pairs = zip(
+            KINDS[self.device_type].facts, node.alike(self.device_type), self.kind.nodes[0].alike(self.device_type)
+        )
         return ", ".join(f"{name} {own}, not {others}" for name, own, others in pairs if own != others)
 
     def _builds(self, node: Node) -> bool:

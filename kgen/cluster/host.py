@@ -114,7 +114,9 @@ class Host:
     def __init__(self, make: MakeEvaluator, asked: Asked) -> None:
         _set_up()
         self._news: SimpleQueue[tuple[str, str] | None] = SimpleQueue()
-        self._evaluator = make(asked, lambda text: self._news.put(("notice", text)), lambda text: self._news.put(("step", text)))
+        self._evaluator = make(
+            asked, lambda text: self._news.put(("notice", text)), lambda text: self._news.put(("step", text))
+        )
 
     def node(self) -> str:
         """The id of the node, once the actor has its place."""
@@ -225,7 +227,8 @@ def _set_up() -> None:
     keep_bytecode(probe.folder() / "cache" / "bytecode")
     # Ray sets it to the cores that are reserved; on a machine without Ray it is not set.
     os.environ.pop("OMP_NUM_THREADS", None)
-    # Ray has each of its processes collect garbage while tasks wait; imported modules are none, and take 75 ms each time.
+    # Ray has each of its processes collect garbage while tasks wait; imported modules are none, and take 75 ms each
+    # time.
     gc.freeze()
 
 

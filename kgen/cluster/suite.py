@@ -31,8 +31,8 @@ class _Place:
 def side_by_side(
     address: str, fleet: Fleet, device: str | None, problems: int, on_event: events.Listener
 ) -> SideBySide:
-    """Runs sweeps of a suite of ``problems`` on the devices of ``fleet``. Each problem has one device, or more where there
-    are fewer problems than devices."""
+    """Runs sweeps of a suite of ``problems`` on the devices of ``fleet``. Each problem has one device, or more where
+    there are fewer problems than devices."""
     every = fleet.kind.devices
     each = max(1, every // problems)
     place = _Place(address, fleet.with_code, device, tuple(fleet.nodes), each)
