@@ -48,7 +48,9 @@ def arguments(schedule: Schedule, program: Program | None = None) -> list[Argume
         found += [Argument(output_pointer(name), "out", name, dtype=dtype) for name, _ in program.recurrence.results]
     if program.product:
         found += [Argument(pointer(t), "in", t, dtype=program.product.dtypes[t]) for t in program.product.reads]
-        found += [Argument(output_pointer(s.tensor), "out", s.tensor, dtype=s.dtype) for s in program.product.behind.stores]
+        found += [
+            Argument(output_pointer(s.tensor), "out", s.tensor, dtype=s.dtype) for s in program.product.behind.stores
+        ]
     return list(dict.fromkeys(found))  # a tensor may be stored in parts
 
 
@@ -79,7 +81,8 @@ def declared(argument: Argument, early: bool = False) -> str:
 
 
 def signature(args: Sequence[Argument], early: bool = False) -> dict[str, Any]:
-    """Parameter lists of kernel and launcher, the call of one by the other, what an element is called, and whether the launch is early."""
+    """Parameter lists of kernel and launcher, the call of one by the other, what an element is called, and whether the
+    launch is early."""
     return {
         "early": early,
         "element": "element" if any(is_narrow(a.dtype) for a in args) else "float",
@@ -91,7 +94,12 @@ def signature(args: Sequence[Argument], early: bool = False) -> dict[str, Any]:
 
 def rendering(schedule: Schedule, args: Sequence[Argument], context: Mapping[str, Any], **how: Any) -> Rendering:
     """The rendering of a text with this context, to which comes what every text has."""
-    context = {"name": schedule.task.kernel.name, "summary": summary(schedule.task), **context, **signature(args, schedule.early)}
+    context = {
+        "name": schedule.task.kernel.name,
+        "summary": summary(schedule.task),
+        **context,
+        **signature(args, schedule.early),
+    }
     return Rendering(context, tuple(args), schedule.flags, **how)
 
 
@@ -105,8 +113,8 @@ def summary(task: Task) -> str:
 def batch_moments(task: Task) -> tuple[dict[str, Any], list[Argument]]:
     """The context of the moments that end a kernel, and the pointers that finishing a column needs.
 
-    Numbers are literals of type double: a column is finished in float64, once for the whole batch. In float32, 0.9 alone
-    has an error as large as a rounding. Running statistics would be less accurate than PyTorch's.
+    Numbers are literals of type double: a column is finished in float64, once for the whole batch. In float32, 0.9
+    alone has an error as large as a rounding. Running statistics would be less accurate than PyTorch's.
     """
     node = task.plan.graph.node(task.kernel.nodes[-1])
     roles = dict(zip(node["roles"], node.inputs))

@@ -1,10 +1,10 @@
 """The text of one mode of a ModelNew: calls of the library, and between two of them one run of kernels.
 
-    linear_weight, linear_bias = kept.tensors                          weights for calls of the library
-    linear = F.linear(x, linear_weight, linear_bias)                   a call of the library
-    softmax = dense(linear, torch.float32)  # written over             memory that kernels read and write
-    launch(_launch_kernels, softmax.data_ptr(), batch_size)            a run of kernels: one call of a C function
-    return softmax
+linear_weight, linear_bias = kept.tensors                          weights for calls of the library
+linear = F.linear(x, linear_weight, linear_bias)                   a call of the library
+softmax = dense(linear, torch.float32)  # written over             memory that kernels read and write
+launch(_launch_kernels, softmax.data_ptr(), batch_size)            a run of kernels: one call of a C function
+return softmax
 """
 
 from __future__ import annotations
@@ -22,34 +22,68 @@ from kgen.compiler.graph.library_call import SHORTER, written
 from kgen.compiler.loops.program import Program
 
 _FEW_STEPS = 8  # of a forward; in a longer one, tensors are freed as soon as nothing uses them
-FEWEST_PARTS = 2  # temporaries of a run for one allocation; another allocation takes 2.5 us; benchmarks/results/host_time.md
+FEWEST_PARTS = (
+    2  # temporaries of a run for one allocation; another allocation takes 2.5 us; benchmarks/results/host_time.md
+)
 
-#: Functions of the same arguments as an operator. A call of an operator by its name takes 1.5 to 2.5 us more (two CPU cores).
+#: Functions of the same arguments as an operator. A call of an operator by its name takes 1.5 to 2.5 us more (two CPU
+#: cores).
 _NAMES = {
     **SHORTER,
-    **{f"aten.{operator}": function for operator, function in {
-        "bmm.default": "torch.bmm", "cat.default": "torch.cat", "chunk.default": "torch.chunk", "flatten.using_ints": "torch.flatten",
-        "matmul.default": "torch.matmul", "permute.default": "torch.permute", "reshape.default": "torch.reshape",
-        "scaled_dot_product_attention.default": "F.scaled_dot_product_attention", "select.int": "torch.select",
-        "squeeze.dim": "torch.squeeze", "stack.default": "torch.stack", "transpose.int": "torch.transpose",
-        "unsqueeze.default": "torch.unsqueeze",
-    }.items()},
-}  # fmt: skip
+    **{
+        f"aten.{operator}": function
+        for operator, function in {
+            "bmm.default": "torch.bmm",
+            "cat.default": "torch.cat",
+            "chunk.default": "torch.chunk",
+            "flatten.using_ints": "torch.flatten",
+            "matmul.default": "torch.matmul",
+            "permute.default": "torch.permute",
+            "reshape.default": "torch.reshape",
+            "scaled_dot_product_attention.default": "F.scaled_dot_product_attention",
+            "select.int": "torch.select",
+            "squeeze.dim": "torch.squeeze",
+            "stack.default": "torch.stack",
+            "transpose.int": "torch.transpose",
+            "unsqueeze.default": "torch.unsqueeze",
+        }.items()
+    },
+}
 
 
 class Body:
     """The text of one mode.
 
-    ``launcher`` gives a kernel's name in the file. ``prefix`` stands before names of which each mode has one. ``constants`` are
-    names of the file's constants by their source. ``counts_changes`` says that changed buffers must show in their version.
+    ``launcher`` gives a kernel's name in the file. ``prefix`` stands before names of which each mode has one.
+    ``constants`` are names of the file's constants by their source. ``counts_changes`` says that changed buffers must
+    show in their version.
     """
 
     def __init__(
-        self, plan: FusionPlan, renderings: Mapping[str, Rendering], forward: Forward, launcher: Callable[[Kernel], str], *,
-        prefix: str, constants: Mapping[str, str], counts_changes: bool, has_streams: bool,
-    ) -> None:  # fmt: skip
-        self.plan, self.graph, self.renderings, self.forward, self.launcher = plan, plan.graph, renderings, forward, launcher
-        self.prefix, self.constants, self.counts_changes, self.has_streams = prefix, constants, counts_changes, has_streams
+        self,
+        plan: FusionPlan,
+        renderings: Mapping[str, Rendering],
+        forward: Forward,
+        launcher: Callable[[Kernel], str],
+        *,
+        prefix: str,
+        constants: Mapping[str, str],
+        counts_changes: bool,
+        has_streams: bool,
+    ) -> None:
+        self.plan, self.graph, self.renderings, self.forward, self.launcher = (
+            plan,
+            plan.graph,
+            renderings,
+            forward,
+            launcher,
+        )
+        self.prefix, self.constants, self.counts_changes, self.has_streams = (
+            prefix,
+            constants,
+            counts_changes,
+            has_streams,
+        )
         self.first = python_name(self.graph.inputs[0].name)
         self.weights = Weights(plan, renderings)
         self.steps: list[Step] = []
@@ -187,7 +221,9 @@ class Body:
     def _operand(self, step: Step, a: Argument) -> Pointer:
         """A tensor that a kernel reads, or a buffer of the module that it changes."""
         if self._is_made(a.tensor):
-            return self._in_buffer(step, a.tensor) if a.tensor in self.buffers else (TENSORS, self._name(a.tensor, step))
+            return (
+                self._in_buffer(step, a.tensor) if a.tensor in self.buffers else (TENSORS, self._name(a.tensor, step))
+            )
         if self.graph.is_weight(a.tensor) and (a.role == "state" or a.tensor not in self.weights.changing):
             return WEIGHTS, self.weights.pointer(a)
         return TENSORS, self._dense_local(step, self._name(a.tensor, step), a)
@@ -217,7 +253,11 @@ class Body:
 
         def source(pointer: Pointer) -> str:
             table, key = pointer
-            return f"weights[{weights.index(key)}]" if table == WEIGHTS else f"tensors[{tensors.index(layout.tensor(key))}]"
+            return (
+                f"weights[{weights.index(key)}]"
+                if table == WEIGHTS
+                else f"tensors[{tensors.index(layout.tensor(key))}]"
+            )
 
         return Run(
             name,
@@ -242,9 +282,12 @@ class Body:
         return lines
 
     def _steps(self) -> Iterator[str]:
-        """The lines of all steps. In a long forward, a statement behind each frees what no later one uses, as modules do."""
+        """The lines of all steps. In a long forward, a statement behind each frees what no later one uses, as modules
+        do."""
         runs = iter(self.runs)
-        texts = [self._launched(step, next(runs)) if step.launches else [*step.lines, *step.behind] for step in self.steps]
+        texts = [
+            self._launched(step, next(runs)) if step.launches else [*step.lines, *step.behind] for step in self.steps
+        ]
         over = self._over()
         long = sum(max(1, len(step.launches)) for step in self.steps) > _FEW_STEPS
         for number, text in enumerate(texts):
@@ -253,7 +296,8 @@ class Body:
                 yield f"del {', '.join(over[number])}"
 
     def _over(self) -> list[list[str]]:
-        """Names of which each step is the last that uses the tensor. A later step may make another tensor of the same name."""
+        """Names of which each step is the last that uses the tensor. A later step may make another tensor of the same
+        name."""
         last: dict[str, int] = {}
         over: list[list[str]] = [[] for _ in self.steps]
         for number, step in enumerate(self.steps):
@@ -270,7 +314,9 @@ class Body:
         layout = self.layout(step)
         allocations = [self._allocation(tensor) for tensor in layout.tensors if tensor not in layout.parts]
         allocations += layout.division(self.first) if layout.parts else []
-        step.made += [tensor.name for tensor in layout.tensors if tensor not in layout.parts] + ["memory"] * bool(layout.parts)
+        step.made += [tensor.name for tensor in layout.tensors if tensor not in layout.parts] + ["memory"] * bool(
+            layout.parts
+        )
         arguments = [f"_{run.name}", *map(layout.pointer, layout.table(step))]
         arguments += ["kept.pointers"] if run.takes_weights else []
         arguments += ["batch_size"] if run.takes_batch else []

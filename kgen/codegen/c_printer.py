@@ -21,15 +21,33 @@ _HALF = "_half"
 
 #: How tightly C's signs bind; a part that binds less tightly than its place asks for stands in parentheses.
 _BINDS = {
-    "?": 1, "||": 2, "&&": 3, "|": 4, "^": 5, "&": 6, "==": 7, "!=": 7, "<": 8, "<=": 8, ">": 8, ">=": 8, "<<": 9, ">>": 9,
-    "+": 10, "-": 10, "*": 11, "/": 11, "%": 11,
-}  # fmt: skip
+    "?": 1,
+    "||": 2,
+    "&&": 3,
+    "|": 4,
+    "^": 5,
+    "&": 6,
+    "==": 7,
+    "!=": 7,
+    "<": 8,
+    "<=": 8,
+    ">": 8,
+    ">=": 8,
+    "<<": 9,
+    ">>": 9,
+    "+": 10,
+    "-": 10,
+    "*": 11,
+    "/": 11,
+    "%": 11,
+}
 _UNARY, _PRIMARY = 12, 13
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 def expression(of: Expr, args: Sequence[str], device_type: str, dtype: str = "float32") -> str:
-    """The expression in C over operands as they are spelled; of a half type, by functions that are as exact as it needs."""
+    """The expression in C over operands as they are spelled; of a half type, by functions that are as exact as it
+    needs."""
     return _form(of, device_type, is_narrow(dtype)).format(*args)
 
 
@@ -91,7 +109,9 @@ class _Printer:
         """A function as the device spells it."""
         if not self.device_type:
             return name
-        spelled = self.primitives.get(name) or (f"{name}{_HALF}" if self.narrow and _has_half(name, self.device_type) else name)
+        spelled = self.primitives.get(name) or (
+            f"{name}{_HALF}" if self.narrow and _has_half(name, self.device_type) else name
+        )
         space, colons, own = spelled.rpartition("::")
         return space + colons + symbol(own)
 
@@ -141,7 +161,9 @@ def _has_half(name: str, device_type: str) -> bool:
     cheaper = target(device_type).half_primitives
     if name not in FUNCTIONS or not cheaper:
         return False
-    return FUNCTIONS[name].half is not None or any(c in cheaper or _has_half(c, device_type) for c in calls(FUNCTIONS[name].body))
+    return FUNCTIONS[name].half is not None or any(
+        c in cheaper or _has_half(c, device_type) for c in calls(FUNCTIONS[name].body)
+    )
 
 
 def statement(step: Map | Load, device_type: str, col: str = "col") -> str:
@@ -185,7 +207,11 @@ def pointer(tensor: str) -> str:
 def tabled(device_type: str) -> dict[str, str]:
     """The functions of the table, and those for results of half types, in C."""
     found = {name: function(f, device_type) for name, f in FUNCTIONS.items()}
-    return found | {name + _HALF: function(f, device_type, NARROW[0]) for name, f in FUNCTIONS.items() if _has_half(name, device_type)}
+    return found | {
+        name + _HALF: function(f, device_type, NARROW[0])
+        for name, f in FUNCTIONS.items()
+        if _has_half(name, device_type)
+    }
 
 
 def function(f: Function, device_type: str, dtype: str = "float32") -> str:
@@ -216,7 +242,9 @@ def describe(of: Pass, stores: tuple[str, ...]) -> str:
 def row_statements(plan: Passes, device_type: str) -> list[str]:
     """Statements that load and compute the values of the whole row."""
     read_from = {x.tensor: pointer(x.tensor) for x in plan.row_loads}
-    return [load_statement(x, read_from, "row", "0") for x in plan.row_loads] + [statement(m, device_type) for m in plan.row_maps]
+    return [load_statement(x, read_from, "row", "0") for x in plan.row_loads] + [
+        statement(m, device_type) for m in plan.row_maps
+    ]
 
 
 def store_statement(store: Store, target: str, row: str = "row", col: str = "col", value: str = "") -> str:

@@ -17,10 +17,10 @@ class Combine:
     """One kind of reduction.
 
     ``starts`` are the results of no values, ``types`` their C types; both in the order of
-    :data:`kgen.compiler.operators.reductions.COMBINES`. ``merge`` takes in other results, ``take`` takes in values; ``{0}``, ``{1}``,
-    ... stand for the results, then for what is taken in. A kind without ``take`` takes in chunks of values, by a function of
-    the device. ``in_order`` is a cheaper ``take`` of a value whose place comes after all places before; the last result
-    starts as the first place. ``word`` says what a comment calls it.
+    :data:`kgen.compiler.operators.reductions.COMBINES`. ``merge`` takes in other results, ``take`` takes in values;
+    ``{0}``, ``{1}``, ... stand for the results, then for what is taken in. A kind without ``take`` takes in chunks of
+    values, by a function of the device. ``in_order`` is a cheaper ``take`` of a value whose place comes after all
+    places before; the last result starts as the first place. ``word`` says what a comment calls it.
     """
 
     word: str
@@ -44,7 +44,6 @@ def _extreme(word: str, kind: str, start: str) -> Combine:
     return Combine(word, (start, "9223372036854775807LL"), merge, merge, ("float", PLACE), in_order)
 
 
-
 #: How each kind is spelled.
 SPELLED = {
     "sum": _scalar("The sum", "0.0f", "{0} += {1};"),
@@ -54,12 +53,20 @@ SPELLED = {
     "max_finite": _scalar("The maximum, NaN left out,", "-FLT_MAX", "{0} = fmaxf({0}, {1});"),
     "argmax": _extreme("The maximum and its first place", "argmax", "-INFINITY"),
     "argmin": _extreme("The minimum and its first place", "argmin", "INFINITY"),
-    "softmax": Combine("Running maxima and sums", ("-FLT_MAX", "0.0f"), symbol("merge_softmax") + "({0}, {1}, {2}, {3});", "", ("float",) * 2),
-    "moments": Combine("Moments", ("0.0f",) * 3, symbol("merge_moments") + "({0}, {1}, {2}, {3}, {4}, {5});", "", ("float",) * 3),
+    "softmax": Combine(
+        "Running maxima and sums",
+        ("-FLT_MAX", "0.0f"),
+        symbol("merge_softmax") + "({0}, {1}, {2}, {3});",
+        "",
+        ("float",) * 2,
+    ),
+    "moments": Combine(
+        "Moments", ("0.0f",) * 3, symbol("merge_moments") + "({0}, {1}, {2}, {3}, {4}, {5});", "", ("float",) * 3
+    ),
     "whole_sum": _scalar("The sum of integers", "0", "{0} += {1};", WHOLE),
     "whole_product": _scalar("The product of integers", "1", "{0} *= {1};", WHOLE),
     "whole_max": _scalar("The maximum of integers", "INT64_MIN", "{0} = {1} > {0} ? {1} : {0};", WHOLE),
     "whole_min": _scalar("The minimum of integers", "INT64_MAX", "{0} = {1} < {0} ? {1} : {0};", WHOLE),
-}  # fmt: skip
+}
 
 assert {kind: len(c.starts) for kind, c in SPELLED.items()} == {kind: len(names) for kind, names in COMBINES.items()}

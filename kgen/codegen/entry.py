@@ -1,7 +1,7 @@
 """The whole forward in one call of C, where it is one run of kernels on tensors that are taken as they are.
 
-Python's way through a forward costs the host more than its launches: checks, views of sizes, pointers, packing. A file for a
-GPU has a C function for the usual call, which answers None where there is anything else to do.
+Python's way through a forward costs the host more than its launches: checks, views of sizes, pointers, packing. A file
+for a GPU has a C function for the usual call, which answers None where there is anything else to do.
 """
 
 from __future__ import annotations
@@ -16,14 +16,24 @@ from kgen.codegen.memory import Memory, Run
 
 #: ``c10::ScalarType`` by dtype: numbers of torch's C interface.
 _SCALAR_TYPES = {
-    "uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6, "float64": 7, "bool": 11, "bfloat16": 15,
-}  # fmt: skip
+    "uint8": 0,
+    "int8": 1,
+    "int16": 2,
+    "int32": 3,
+    "int64": 4,
+    "float16": 5,
+    "float32": 6,
+    "float64": 7,
+    "bool": 11,
+    "bfloat16": 15,
+}
 _WHOLE = re.compile(r"[\w\s+*/&(),-]*")  # expressions that Python and C read alike
 
 
 @dataclass(frozen=True)
 class Allocated:
-    """Memory of a forward: its tensor and its sizes. ``dtype`` is a number among :attr:`Entry.dtypes`, or -1 for the first input's."""
+    """Memory of a forward: its tensor and its sizes. ``dtype`` is a number among :attr:`Entry.dtypes`, or -1 for the
+    first input's."""
 
     name: str
     dtype: int
@@ -71,12 +81,25 @@ class Entry:
 def entry(body: Body, forward: Forward) -> Entry | None:
     """The entry of a forward of one mode; ``None`` where it is not one run of kernels from its inputs to one result."""
     graph = body.graph
-    if len(body.steps) != 1 or not body.runs or forward.packed[0] is not None or forward.expectations() or graph.constants or body.weights.listed:
+    if (
+        len(body.steps) != 1
+        or not body.runs
+        or forward.packed[0] is not None
+        or forward.expectations()
+        or graph.constants
+        or body.weights.listed
+    ):
         return None
     (step,), (run,), layout = body.steps, body.runs, body.layout(body.steps[0])
     dense = {local: source for source, local in step.dense.items()}
     inputs = {python_name(i.name): i for i in graph.inputs}
-    if step.behind or body.weights.taken or len(step.lines) != len(dense) or forward.hidden or forward.arguments != forward.inputs:
+    if (
+        step.behind
+        or body.weights.taken
+        or len(step.lines) != len(dense)
+        or forward.hidden
+        or forward.arguments != forward.inputs
+    ):
         return None
     dtypes: dict[str, int] = {}
 
@@ -114,9 +137,18 @@ def entry(body: Body, forward: Forward) -> Entry | None:
     if batch and batch.multiple != 1:
         return None
     return Entry(
-        run, taken, batch, run.takes_weights, places, bool(layout.parts), tuple(allocations), tuple(table), result, tuple(dtypes),
+        run,
+        taken,
+        batch,
+        run.takes_weights,
+        places,
+        bool(layout.parts),
+        tuple(allocations),
+        tuple(table),
+        result,
+        tuple(dtypes),
         any("largest(" in text for text in texts),
-    )  # fmt: skip
+    )
 
 
 def _taken(name: str, of: Any, batch_input: str | None) -> Taken:

@@ -1,4 +1,5 @@
-"""The forward of a ModelNew: its parameters, what it checks of them, and the tensors that it hands to the plan's method.
+"""The forward of a ModelNew: its parameters, what it checks of them, and the tensors that it hands to the plan's
+method.
 
     def forward(self, A, B, scale=2.0):            the problem's own parameters
         expect("scale", scale, 2.0)                arguments that are no tensors
@@ -23,7 +24,8 @@ from kgen.problems import syntax
 
 #: Names that the text of a ModelNew's methods uses for itself.
 _OWN_NAMES = frozenset(
-    "self torch nn F check expect alone run ForwardOnly len device batch_size ValueError RuntimeError launch dense fill typed next "
+    "self torch nn F check expect alone run ForwardOnly len device batch_size ValueError RuntimeError launch dense "
+    "fill typed next "
     "on_device Kept kept stream memory at asking workspace type".split()
 )
 
@@ -39,7 +41,7 @@ def weight_source(weight: Weight) -> str:
     for part in re.findall(r"[^.\[]+(?:\[[^\]]*\])*", weight.path):
         name = re.match(r"[^\[]*", part)[0]
         plain = name.isidentifier() and not keyword.iskeyword(name)
-        source = f"{source}.{part}" if plain else f'getattr({source}, {_quoted(name)}){part[len(name):]}'
+        source = f"{source}.{part}" if plain else f"getattr({source}, {_quoted(name)}){part[len(name) :]}"
     return source
 
 
@@ -105,7 +107,7 @@ class Forward:
 
     def expectations(self) -> list[str]:
         """Statements that refuse other values of arguments that are no tensors."""
-        lines = [f'expect({_quoted(s)}, {_respelled(s)}, {number_source(v)})' for s, v in self.graph.guards]
+        lines = [f"expect({_quoted(s)}, {_respelled(s)}, {number_source(v)})" for s, v in self.graph.guards]
         return lines + [f'expect("{name}", {python_name(name)}, {default})' for name, default in self._left_out()]
 
     def checks(self) -> list[str]:
@@ -127,13 +129,22 @@ class Forward:
         leads = value.name == self.graph.batch_input
         if leads:
             sizes[0] = "None"
-        parts = [_quoted(value.source), source, tuple_source(sizes), f"torch.{value.type.dtype}", *([device] if device else [])]
+        parts = [
+            _quoted(value.source),
+            source,
+            tuple_source(sizes),
+            f"torch.{value.type.dtype}",
+            *([device] if device else []),
+        ]
         lines = [f"check({', '.join(parts)})"]
         if leads and self._needs_batch():
             multiple = value.type.multiples[0]
             if multiple != 1:
                 lines.append(f"if {source}.shape[0] % {multiple}:")
-                lines.append(f"    raise ValueError({_quoted(f'{value.source} has a first size that is no multiple of {multiple}')})")
+                lines.append(
+                    "    raise "
+                    f"ValueError({_quoted(f'{value.source} has a first size that is no multiple of {multiple}')})"
+                )
             lines += [self.batch_size(source, value)] if self._follows_batch() else []
         return lines
 

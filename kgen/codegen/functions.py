@@ -26,7 +26,12 @@ class Functions:
 
     def add(self, task: Task, params: Params, text: str, rendering: Rendering) -> tuple[str, Rendering]:
         """Add a kernel. Returns the name of its launcher, and how that is called: with the kernel's own tensors."""
-        key = (task.kernel.schedule, digest(task.program()), tuple(params.items()), nameless(text, _names(task), [a.name for a in rendering.arguments]))
+        key = (
+            task.kernel.schedule,
+            digest(task.program()),
+            tuple(params.items()),
+            nameless(text, _names(task), [a.name for a in rendering.arguments]),
+        )
         if rendering.before or key not in self._known:
             self.texts.append(text)
             self.symbols += rendering.symbols
@@ -40,7 +45,8 @@ class Functions:
 def nameless(text: str, names: Iterable[str], arguments: Sequence[str]) -> str:
     """The text without its names: arguments of the launcher are their numbers. Names may be the begin of longer ones.
 
-    Texts that are equal so, of programs that are equal, are one function of the same arguments. A kernel may have the name of a value.
+    Texts that are equal so, of programs that are equal, are one function of the same arguments. A kernel may have the
+    name of a value.
     """
     instead = {**dict.fromkeys(names, "@"), **{name: f"@{number}" for number, name in enumerate(arguments)}}
     longest_first = sorted(instead, key=lambda name: (-len(name), name))

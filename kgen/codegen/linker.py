@@ -1,4 +1,5 @@
-"""The linker: the helper functions that kernels call, directly or not, by the symbols that kernels and helpers say they need.
+"""The linker: the helper functions that kernels call, directly or not, by the symbols that kernels and helpers say they
+need.
 
 Kernels are not searched for calls: each call has a mark from where it is written (:mod:`kgen.codegen.symbols`).
 The files of helpers are marked once in a process.
@@ -44,7 +45,9 @@ def helpers(symbols: Iterable[str], device_type: str) -> Helpers:
                 order[key] = None
 
     visit(symbols)
-    math, table, kernels = ([known[key] for key in order if known[key].kind == kind] for kind in ("functions", "table", "kernels"))
+    math, table, kernels = (
+        [known[key] for key in order if known[key].kind == kind] for kind in ("functions", "table", "kernels")
+    )
     texts = ("\n".join(helper.text for helper in of) for of in (math, table, kernels))
     return Helpers(*texts, frozenset(symbols).union(*(helper.symbols for helper in kernels)))
 
@@ -66,11 +69,20 @@ def _files(device_type: str, kind: str) -> Iterator[tuple[str, str]]:
     yield from ((path.stem, path.read_text()) for path in sorted(folder.glob("*")) if path.suffix in (".h", ".cuh"))
     for path in sorted(folder.glob("*_kind_*.j2")):
         template = jinja2.Template(
-            path.read_text(), undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
+            path.read_text(),
+            undefined=jinja2.StrictUndefined,
+            keep_trailing_newline=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
         )
         for kind, combine in SPELLED.items():
-            parts = [{"name": part, "type": "Place" if type_ == PLACE else type_} for part, type_ in zip(COMBINES[kind], combine.types)]
+            parts = [
+                {"name": part, "type": "Place" if type_ == PLACE else type_}
+                for part, type_ in zip(COMBINES[kind], combine.types)
+            ]
             own = [part["name"] for part in parts]
             merge = combine.merged([f"{p}[r]" for p in own], [f"other_{p}" for p in own])
-            text = template.render(kind=kind, word=combine.word, parts=parts, placed=PLACE in combine.types, merge=merge)
+            text = template.render(
+                kind=kind, word=combine.word, parts=parts, placed=PLACE in combine.types, merge=merge
+            )
             yield path.name.partition(".")[0].replace("kind", kind), text

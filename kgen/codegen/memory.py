@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from kgen.candidate import GAP
 from kgen.compiler.graph.dtypes import nbytes
 
-_PART = GAP  # bytes; parts of an allocation begin at multiples of it, with so many unused ones at least in front of each
+_PART = (
+    GAP  # bytes; parts of an allocation begin at multiples of it, with so many unused ones at least in front of each
+)
 
 #: A pointer that a kernel takes: its table, and its key in that.
 Pointer = tuple[str, str]
@@ -29,8 +31,9 @@ class Launch:
 class Buffer:
     """Memory that a kernel of a run fills: the values in it, one after the other, and the launches that use it.
 
-    ``sizes`` are the argument of ``new_empty``, ``elements`` their product, both as source. A buffer that ``leaves`` is a
-    tensor of Python's for what follows; another one serves its run alone. Values of a run's table are known by ``key``.
+    ``sizes`` are the argument of ``new_empty``, ``elements`` their product, both as source. A buffer that ``leaves`` is
+    a tensor of Python's for what follows; another one serves its run alone. Values of a run's table are known by
+    ``key``.
     """
 
     key: str
@@ -116,14 +119,16 @@ class Memory:
 
 @dataclass(frozen=True)
 class Layout:
-    """The tensors that a run allocates. ``parts`` are those that lie in one allocation, ``memory``, of which Python has pointers."""
+    """The tensors that a run allocates. ``parts`` are those that lie in one allocation, ``memory``, of which Python has
+    pointers."""
 
     tensors: tuple[Memory, ...]
     parts: tuple[Memory, ...] = ()
 
     @classmethod
     def of(cls, step: Step, fewest_parts: int | None) -> Layout:
-        """The layout of a step. From ``fewest_parts`` on, tensors of the run alone are parts of one; with ``None``, never."""
+        """The layout of a step. From ``fewest_parts`` on, tensors of the run alone are parts of one; with ``None``,
+        never."""
         tensors: list[Memory] = []
         for b in step.buffers:
             fits = [t for t in tensors if t.takes(b)]
@@ -132,7 +137,9 @@ class Layout:
                 found.add(b)
             else:
                 tensors.append(Memory([b.key], b.name, b.sizes, [b.elements], b.dtype, [*b.values], b.last, b.leaves))
-        own = sorted((t for t in tensors if not t.leaves), key=lambda t: "batch_size" in t.sizes)  # constant places first
+        own = sorted(
+            (t for t in tensors if not t.leaves), key=lambda t: "batch_size" in t.sizes
+        )  # constant places first
         parts = own if fewest_parts is not None and len(own) >= fewest_parts else []
         _name_apart(tensors, numbered=bool(parts))
         return cls(tuple(tensors), tuple(parts))
@@ -154,10 +161,15 @@ class Layout:
         return f"{self.parts[-1].name} + {_bytes(self.parts[-1])}"
 
     def division(self, like: str) -> list[str]:
-        """The statements that make places of all parts but the first, and allocate ``memory`` on the device of a tensor."""
+        """The statements that make places of all parts but the first, and allocate ``memory`` on the device of a
+        tensor."""
         lines = [f"{name} = {place}{part.comment}" for (name, place), part in zip(self.places, self.parts[1:])]
         names = ", ".join(part.name for part in self.parts)
-        return [*lines, f"memory = {like}.new_empty({self.size}, dtype=torch.uint8)  # {names}", "at = memory.data_ptr()"]
+        return [
+            *lines,
+            f"memory = {like}.new_empty({self.size}, dtype=torch.uint8)  # {names}",
+            "at = memory.data_ptr()",
+        ]
 
     def pointer(self, name: str) -> str:
         """Python source of a pointer to a tensor."""
@@ -175,7 +187,8 @@ class Layout:
 
 
 def _name_apart(tensors: list[Memory], numbered: bool) -> None:
-    """Tensors for more than one buffer are called ``memory``, with a number where one is ``numbered`` or there are several."""
+    """Tensors for more than one buffer are called ``memory``, with a number where one is ``numbered`` or there are
+    several."""
     shared = [t for t in tensors if len(t.keys) > 1]
     for number, tensor in enumerate(shared):
         tensor.name = f"memory_{number + 1}" if numbered or len(shared) > 1 else "memory"

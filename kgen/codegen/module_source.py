@@ -13,7 +13,8 @@ from kgen.problems.definitions import Definitions, first_line, given, names_in
 
 #: Names at the top of a ModelNew's file; a definition of the problem may not have one of them.
 FILE_NAMES = frozenset(
-    "launch fill dense typed check expect on_device untraced alone Kept Graphs ForwardOnly CUDA_SOURCE CUDA_FLAGS CPP_SOURCE CFLAGS NAME "
+    "launch fill dense typed check expect on_device untraced alone Kept Graphs ForwardOnly CUDA_SOURCE CUDA_FLAGS "
+    "CPP_SOURCE CFLAGS NAME "
     "ModelNew".split()
 )
 
@@ -94,7 +95,9 @@ class ModuleSource:
     def _is_kept(self, node: ast.stmt, kept: set[str]) -> bool:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return node.name in kept
-        return not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) and not isinstance(node, ast.Pass)
+        return not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) and not isinstance(
+            node, ast.Pass
+        )
 
     def _text(self, node: ast.stmt, indent: str) -> str:
         first = first_line(node)

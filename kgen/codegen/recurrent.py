@@ -11,7 +11,10 @@ from kgen.compiler.loops.recurrence import Recurrence
 
 def sizes_of(of: Recurrence) -> dict[str, str]:
     """The numbers of steps and of rows of the batch in C; the one that follows the batch is ``rows``."""
-    return {name: "rows" if isinstance(size, BatchSize) else str(size) for name, size in (("steps", of.steps), ("batch", of.batch))}
+    return {
+        name: "rows" if isinstance(size, BatchSize) else str(size)
+        for name, size in (("steps", of.steps), ("batch", of.batch))
+    }
 
 
 def recurrent_context(of: Recurrence, device_type: str) -> dict[str, Any]:

@@ -22,7 +22,11 @@ def templates(device_type: str) -> Mapping[str, Template]:
     plugins.load()
     package = f"kgen.templates.{device_type}"
     own = importlib.util.find_spec(package)  # a kind from outside has none
-    folders = sorted(module.name for module in pkgutil.iter_modules(own.submodule_search_locations) if module.ispkg) if own else ()
+    folders = (
+        sorted(module.name for module in pkgutil.iter_modules(own.submodule_search_locations) if module.ispkg)
+        if own
+        else ()
+    )
     found = (importlib.import_module(f"{package}.{folder}.template").TEMPLATE for folder in folders)
     added = (template for template in _ADDED if template.device_type == device_type)
     return {template.name: template for template in (*added, *found)}

@@ -49,21 +49,28 @@ class Way:
     @property
     def params(self) -> Params:
         """The parameters of all kernels (``k0.block`` is the first one's)."""
-        return {f"k{number}.{name}": value for number, (_, params) in enumerate(self.kernels) for name, value in params.items()}
+        return {
+            f"k{number}.{name}": value
+            for number, (_, params) in enumerate(self.kernels)
+            for name, value in params.items()
+        }
 
 
-def render(problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_modes: bool, launching: str = "") -> Candidate:
+def render(
+    problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_modes: bool, launching: str = ""
+) -> Candidate:
     """The candidate of these ways: one for each mode, or a single one. The names of their kernels differ.
 
-    ``both_modes`` says that a single way is right in train and in eval mode. ``launching`` is :data:`CALL` where one call of C
-    does all of forward, and :data:`GRAPH` where a CUDA graph is replayed. Raises :class:`RenderError` where a template is
-    wrong, and :class:`CaptureError` where ``Model`` is written in a way that cannot be taken over.
+    ``both_modes`` says that a single way is right in train and in eval mode. ``launching`` is :data:`CALL` where one
+    call of C does all of forward, and :data:`GRAPH` where a CUDA graph is replayed. Raises :class:`RenderError` where a
+    template is wrong, and :class:`CaptureError` where ``Model`` is written in a way that cannot be taken over.
     """
     return _File(problem, tuple(ways), hardware, both_modes, launching).candidate()
 
 
 def has_entry(problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_modes: bool) -> bool:
-    """Whether one call of C can do all of forward: it is one run of kernels, on a kind of device that has such files."""
+    """Whether one call of C can do all of forward: it is one run of kernels, on a kind of device that has such
+    files."""
     return _File(problem, tuple(ways), hardware, both_modes, CALL).has_entry()
 
 
@@ -77,7 +84,8 @@ def decided(task: Task, params: Params) -> Schedule:
 
 
 def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
-    """The text of one kernel with its launcher, without the helpers that it calls, and its rendering, which names these.
+    """The text of one kernel with its launcher, without the helpers that it calls, and its rendering, which names
+    these.
 
     Raises :class:`RenderError` where the template is wrong, or its schedules have other parameters.
     """
@@ -134,8 +142,16 @@ def _environment(folder: Path = HERE, in_c: bool = False) -> "jinja2.Environment
 class _File:
     """One ``ModelNew`` file in the making."""
 
-    def __init__(self, problem: Problem, ways: tuple[Way, ...], hardware: Hardware, both_modes: bool, launching: str) -> None:
-        self.problem, self.ways, self.hardware, self.both_modes, self.launching = problem, ways, hardware, both_modes, launching
+    def __init__(
+        self, problem: Problem, ways: tuple[Way, ...], hardware: Hardware, both_modes: bool, launching: str
+    ) -> None:
+        self.problem, self.ways, self.hardware, self.both_modes, self.launching = (
+            problem,
+            ways,
+            hardware,
+            both_modes,
+            launching,
+        )
         self.device_type, self.target = hardware.device_type, target(hardware.device_type)
         self.kernels: list[tuple[str, Rendering]] = []  # name of the launcher, how it is called
         self.bodies: list[tuple[Way, Body]] = []
@@ -189,7 +205,9 @@ class _File:
         texts, symbols = zip(*self._launches(runs, of_entry))
         needed = [*kernels.symbols, *(name for of in symbols for name in of)]
         kernel_source = translation_unit([*kernels.texts, *texts], needed, self.device_type) if kernels.texts else ""
-        flags = compiler_flags(self.hardware, (f for _, r in self.kernels for f in r.flags), any(r.specific for _, r in self.kernels))
+        flags = compiler_flags(
+            self.hardware, (f for _, r in self.kernels for f in r.flags), any(r.specific for _, r in self.kernels)
+        )
         digest = hashlib.sha256("\0".join([kernel_source, *flags]).encode()).hexdigest()[:16]
         stem = re.sub(r"\W", "_", self.problem.name)[:40]
         model = self.model
@@ -208,7 +226,13 @@ class _File:
             "dtype": self.problem.dtype,
             "modes": "train and eval mode" if self.both_modes or len(self.ways) > 1 else f"{self.ways[0].mode} mode",
             "device_name": self.hardware.name,
-            "imports": _imports(model, bool(kernel_source), any(way["kept"] for way in ways), self._uses_functional(ways), self.launching == GRAPH),
+            "imports": _imports(
+                model,
+                bool(kernel_source),
+                any(way["kept"] for way in ways),
+                self._uses_functional(ways),
+                self.launching == GRAPH,
+            ),
             "kernel_source": kernel_source,
             "source_constant": self.target.source_constant,
             "flags_constant": self.target.flags_constant,
@@ -218,7 +242,9 @@ class _File:
             "functions": self._functions(),
             "alignment": self.target.alignment,
             "runs": runs,
-            "fillers": list(dict.fromkeys(a.filled.launcher for _, body in self.bodies for a in body.weights.filled.values())),
+            "fillers": list(
+                dict.fromkeys(a.filled.launcher for _, body in self.bodies for a in body.weights.filled.values())
+            ),
             "typed": any("typed(" in way["kept"]["pointed"] for way in ways if way["kept"]),
             "definitions": model.definitions,
             "bases": model.bases,
@@ -340,7 +366,9 @@ def _imports(model: ModuleSource, kernels: bool, keeps: bool, functional: bool, 
         module = line.split()[1]
         (lines if module.split(".")[0] == "torch" else standard).append(line)
     standard, lines = list(dict.fromkeys(standard)), list(dict.fromkeys(lines))
-    ordered = [line for line in lines if line.startswith("import")] + [line for line in lines if line.startswith("from")]
+    ordered = [line for line in lines if line.startswith("import")] + [
+        line for line in lines if line.startswith("from")
+    ]
     return [*sorted(standard), *([""] if standard else []), *ordered]
 
 

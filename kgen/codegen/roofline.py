@@ -4,8 +4,8 @@
     device -> Ceilings   measured rates of large contractions and of a copy         once for a sweep
     Basis (both, as the database keeps them) + a time -> Roofline                   for each candidate and baseline
 
-After Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009. Only contractions count
-as operations: memory bounds pointwise operators and reductions on every device.
+After Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009. Only contractions
+count as operations: memory bounds pointwise operators and reductions on every device.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Work:
     """The least work of a forward.
 
     ``flops`` counts its contractions as they are written, a multiplication and an addition as two. ``nbytes`` are bytes
-    moved where inputs, weights and outputs are each read or written once. ``half`` says that most operations are of half
-    types, which the library multiplies as they are.
+    moved where inputs, weights and outputs are each read or written once. ``half`` says that most operations are of
+    half types, which the library multiplies as they are.
     """
 
     flops: int
@@ -93,10 +93,10 @@ class Basis:
 class Roofline:
     """The rates of one run, and their shares of the ceilings.
 
-    ``tflops`` and ``gbytes_per_second`` are the work over the time. ``of_contractions`` and ``of_copy`` are their shares
-    of the ceilings; the ceiling of contractions is divided by the products that the arithmetic takes. ``fraction`` is
-    the larger share: the part of the time that the work must take on this device. A figure is ``None`` without
-    contractions, or without a known ceiling.
+    ``tflops`` and ``gbytes_per_second`` are the work over the time. ``of_contractions`` and ``of_copy`` are their
+    shares of the ceilings; the ceiling of contractions is divided by the products that the arithmetic takes.
+    ``fraction`` is the larger share: the part of the time that the work must take on this device. A figure is ``None``
+    without contractions, or without a known ceiling.
     """
 
     arithmetic: Arithmetic

@@ -14,7 +14,8 @@ from kgen.compiler.operators.scans import SCANS
 
 @dataclass(frozen=True)
 class ScanParts:
-    """The element values that lead to the scan, and those that stores need behind it; some are computed on both sides."""
+    """The element values that lead to the scan, and those that stores need behind it; some are computed on both
+    sides."""
 
     plan: Passes
     scan: Scan
@@ -45,7 +46,8 @@ class ScanParts:
 
     @property
     def of_pairs(self) -> bool:
-        """Whether an element has a factor and a summand; running values are pairs of them then, but along one thread."""
+        """Whether an element has a factor and a summand; running values are pairs of them then, but along one
+        thread."""
         return SCANS[self.scan.kind].of_pairs
 
     def on(self, so_far: str, terms: Sequence[str]) -> str:

@@ -38,8 +38,8 @@ class Constraint(Generic[S]):
 class Space(Generic[S]):
     """All combinations of the axes' values that the constraints allow.
 
-    ``schedule`` makes a schedule of a combination: constraints are asked about schedules. ``alternatives`` are the same axes
-    with other values, for what is made in more than one way.
+    ``schedule`` makes a schedule of a combination: constraints are asked about schedules. ``alternatives`` are the same
+    axes with other values, for what is made in more than one way.
     """
 
     schedule: Callable[..., S]
@@ -61,7 +61,9 @@ class Space(Generic[S]):
     def ruled_out(self) -> Iterator[tuple[Params, Constraint[S]]]:
         """Every combination that a constraint rules out, with the first one that does."""
         for axes in self.variants:
-            found: list[Params] = [dict(zip((a.name for a in axes), values)) for values in itertools.product(*(a.values for a in axes))]
+            found: list[Params] = [
+                dict(zip((a.name for a in axes), values)) for values in itertools.product(*(a.values for a in axes))
+            ]
             for constraint in self.constraints:
                 holds = self._asked(constraint, found)
                 yield from ((params, constraint) for params, held in zip(found, holds) if not held)
@@ -101,7 +103,8 @@ class Space(Generic[S]):
         return found
 
     def _asked(self, constraint: Constraint[S], found: Sequence[Params]) -> list[bool]:
-        """Whether the constraint holds for combinations of the same axes, worked out once for the values that it reads."""
+        """Whether the constraint holds for combinations of the same axes, worked out once for the values that it
+        reads."""
         names = [name for name in constraint.reads if found and name in found[0]]
         known = self._known.setdefault((constraint.name, *names), {})
         values = operator.itemgetter(*names) if names else lambda params: None
@@ -113,5 +116,6 @@ class Space(Generic[S]):
 
 
 def alike(name: str, axis: str, size: int, least: int, reason: str) -> Constraint[Any]:
-    """Values of more than a size are alike, so that the smallest of them stands for all; ``least`` is always allowed."""
+    """Values of more than a size are alike, so that the smallest of them stands for all; ``least`` is always
+    allowed."""
     return Constraint(name, (axis,), reason, lambda s: getattr(s, axis) < 2 * size or getattr(s, axis) == least)

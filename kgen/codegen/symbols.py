@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _MARK = "\ue000"  # of Unicode's private use: no source has it
 
 #: Names in front of arguments, of a call or of a template; types with a header of their own.
-_WRITTEN = re.compile(rf"(?<!{_MARK})\b(?:[a-z_][a-z0-9_]*(?=[(<])|\w+_t\b|u?int\d\w*|uint\w*|__half\w*|CUtensorMap\w*|atomic_int\w*)")
+_WRITTEN = re.compile(
+    rf"(?<!{_MARK})\b(?:[a-z_][a-z0-9_]*(?=[(<])|\w+_t\b|u?int\d\w*|uint\w*|__half\w*|CUtensorMap\w*|atomic_int\w*)"
+)
 
 
 def symbol(name: str) -> str:

@@ -13,7 +13,8 @@ from kgen.devices.hardware import Hardware
 
 #: Primitives of expressions that the C library has under the same name on every kind of device.
 C_FUNCTIONS = (
-    "FMA FMOD FMAX FMIN COPYSIGN ATAN2 HYPOT FLOOR CEIL TRUNC RINT EXP2 LOG2 LOG10 ATAN TAN ASIN ACOS SINH COSH ASINH ACOSH "
+    "FMA FMOD FMAX FMIN COPYSIGN ATAN2 HYPOT FLOOR CEIL TRUNC RINT EXP2 LOG2 LOG10 ATAN TAN ASIN ACOS SINH COSH ASINH "
+    "ACOSH "
     "ATANH ERFC LGAMMA"
 ).split()
 
@@ -22,8 +23,8 @@ C_FUNCTIONS = (
 class Helpers:
     """The functions that kernels call, each after those that it calls itself, as texts by where they stand.
 
-    ``math`` are files of the device's ``functions``, ``table`` functions of :data:`kgen.compiler.loops.functions.FUNCTIONS`,
-    ``kernels`` files of the device's ``kernels``, which may call both.
+    ``math`` are files of the device's ``functions``, ``table`` functions of
+    :data:`kgen.compiler.loops.functions.FUNCTIONS`, ``kernels`` files of the device's ``kernels``, which may call both.
     """
 
     math: str
@@ -36,15 +37,17 @@ class Helpers:
 class Target:
     """One kind of device.
 
-    ``primitives`` spells the functions in capitals of an expression. ``half_primitives`` has other spellings where the result is of a half
-    type, and cheaper functions serve; empty where there are none. ``qualifier`` stands before a helper function. A file has its
-    kernels and their compiler's flags in constants of these names. Vector loads need pointers of ``alignment`` bytes.
-    ``shared_axis`` is the parameter that all kernels of a file have in common; empty where there is none. ``folder`` has the files of
-    helpers and types: that of the kind's templates, where another is not given. Functions:
+    ``primitives`` spells the functions in capitals of an expression. ``half_primitives`` has other spellings where the
+    result is of a half type, and cheaper functions serve; empty where there are none. ``qualifier`` stands before a
+    helper function. A file has its kernels and their compiler's flags in constants of these names. Vector loads need
+    pointers of ``alignment`` bytes. ``shared_axis`` is the parameter that all kernels of a file have in common; empty
+    where there is none. ``folder`` has the files of helpers and types: that of the kind's templates, where another is
+    not given. Functions:
 
     ``headers(helpers)``                     what comes before the kernels: includes and the helpers that they call
-    ``flags(hardware, own, specific)``       the compiler's flags for kernels that ask for some of their own; with ``specific``,
-                                             the architecture's own features are allowed, which later ones lack
+    ``flags(hardware, own, specific)``       the compiler's flags for kernels that ask for some of their own; with
+                                             ``specific``, the architecture's own features are allowed, which later
+                                             ones lack
     """
 
     device_type: str

@@ -65,8 +65,11 @@ class Task:
         return known[two_passes]
 
 
-def tasks(plan: FusionPlan, hardware: Hardware, accuracy: Accuracy = Accuracy.FP32, prefix: str = "") -> tuple[Task, ...]:
-    """The task of each kernel of a plan. ``prefix`` stands before the kernels' names where a file has those of two plans."""
+def tasks(
+    plan: FusionPlan, hardware: Hardware, accuracy: Accuracy = Accuracy.FP32, prefix: str = ""
+) -> tuple[Task, ...]:
+    """The task of each kernel of a plan. ``prefix`` stands before the kernels' names where a file has those of two
+    plans."""
     return tuple(Task(plan, replace(kernel, name=prefix + kernel.name), hardware, accuracy) for kernel in plan.kernels)
 
 
@@ -77,10 +80,11 @@ def parameter(meaning: str, default: Any = MISSING) -> Any:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a kernel does its task: the values of the template's parameters, which constraints, costs and the text read alike.
+    """How a kernel does its task: the values of the template's parameters, which constraints, costs and the text read
+    alike.
 
-    The schedule of a template is a class of its own. It has a :func:`parameter` for each axis of its spaces, and properties for
-    all that follows from these.
+    The schedule of a template is a class of its own. It has a :func:`parameter` for each axis of its spaces, and
+    properties for all that follows from these.
     """
 
     task: Task = field(repr=False)
@@ -129,7 +133,8 @@ class Argument:
 
 @dataclass(frozen=True)
 class Filled:
-    """How prepared memory is filled: ``launcher(weight, memory, rows, stream)`` with ``form`` of the weight, such as its transpose."""
+    """How prepared memory is filled: ``launcher(weight, memory, rows, stream)`` with ``form`` of the weight, such as
+    its transpose."""
 
     launcher: str
     rows: int
@@ -140,9 +145,8 @@ class Filled:
 class Before:
     """The steps before a kernel's launcher: another launcher, then a call of the library.
 
-    ``call`` is a Python statement in which ``{rows}`` stands for the rows, ``{workspace}`` for the kernel's workspace, and prepared
-    memory has its own name.
-    ``function`` is the file of a function that it calls.
+    ``call`` is a Python statement in which ``{rows}`` stands for the rows, ``{workspace}`` for the kernel's workspace,
+    and prepared memory has its own name. ``function`` is the file of a function that it calls.
     """
 
     launcher: str
@@ -155,8 +159,8 @@ class Before:
 class Rendering:
     """A rendered task: the context of the template's text, and the arguments of its launcher.
 
-    ``flags`` are those of the compiler that it asks for. ``specific`` says that the text uses features of one architecture (``sm_90a``)
-    that later ones lack. ``symbols`` are the helpers and types that the finished text needs.
+    ``flags`` are those of the compiler that it asks for. ``specific`` says that the text uses features of one
+    architecture (``sm_90a``) that later ones lack. ``symbols`` are the helpers and types that the finished text needs.
     """
 
     context: Mapping[str, Any]
@@ -198,9 +202,10 @@ class Template:
     ``copied(program)``         the operands of which :func:`render` prepares a copy where they are weights
     ``arithmetic(params)``      how its contractions are multiplied; ``None`` where it computes none
 
-    The space follows from what the kernel computes, and from :attr:`Task.surroundings`: layers that a model repeats share one.
-    Where it follows from more of the plan, ``reads_plan`` says so. ``share`` is the part of the device's rate that its contractions reach, by which plans are ordered.
-    ``in_place``, ``biased`` and ``offers`` are those of :class:`kgen.compiler.fusion.template.Template`, which this class implements.
+    The space follows from what the kernel computes, and from :attr:`Task.surroundings`: layers that a model repeats
+    share one. Where it follows from more of the plan, ``reads_plan`` says so. ``share`` is the part of the device's
+    rate that its contractions reach, by which plans are ordered. ``in_place``, ``biased`` and ``offers`` are those of
+    :class:`kgen.compiler.fusion.template.Template`, which this class implements.
     """
 
     name: str

@@ -14,10 +14,12 @@ from kgen.compiler.graph.library_call import LibraryCall, written
 
 
 class Weights:
-    """The weights of one mode: those that kernels read by a table of pointers, and those that calls of the library take.
+    """The weights of one mode: those that kernels read by a table of pointers, and those that calls of the library
+    take.
 
-    ``read`` has name and source of tensors in the table that are weights as they are, by key. ``derived`` has the sources of
-    its other tensors, by key. ``sources`` are weights that anything is made from, ``taken`` what calls of the library take.
+    ``read`` has name and source of tensors in the table that are weights as they are, by key. ``derived`` has the
+    sources of its other tensors, by key. ``sources`` are weights that anything is made from, ``taken`` what calls of
+    the library take.
     """
 
     def __init__(self, plan: FusionPlan, renderings: Mapping[str, Rendering]) -> None:

@@ -1,4 +1,5 @@
-"""Windows as schedules see them, alike on every kind of device: what is computed once for each position, tap, or both."""
+"""Windows as schedules see them, alike on every kind of device: what is computed once for each position, tap, or
+both."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ T = TypeVar("T", Load, Store)
 class WindowParts:
     """The body of a window, by what its values vary over.
 
-    ``points`` vary over positions alone: one for each input. ``near`` are those of them that ``pairs`` or the reduction take.
-    ``taps`` vary over taps alone, such as weights; ``pairs`` over both.
+    ``points`` vary over positions alone: one for each input. ``near`` are those of them that ``pairs`` or the reduction
+    take. ``taps`` vary over taps alone, such as weights; ``pairs`` over both.
     """
 
     window: Window
@@ -38,7 +39,11 @@ class WindowParts:
         tapped = {s.tap for s in window.slides}
         varies: dict[str, set[sympy.Symbol]] = {}
         for step in window.body:
-            own = step.access.symbols if isinstance(step, Load) else set().union(*(varies.get(a, set()) for a in step.args))
+            own = (
+                step.access.symbols
+                if isinstance(step, Load)
+                else set().union(*(varies.get(a, set()) for a in step.args))
+            )
             varies[step.name] = set(own) & (positions | tapped) or positions  # alike at all positions, and inside alone
         points = tuple(s for s in window.body if not varies[s.name] & tapped)
         taps = tuple(s for s in window.body if not varies[s.name] & positions)
@@ -57,7 +62,8 @@ class WindowParts:
 
     @property
     def lines(self) -> bool:
-        """Whether lines of inputs may be reduced before their windows are: nothing depends on a tap, and windows touch."""
+        """Whether lines of inputs may be reduced before their windows are: nothing depends on a tap, and windows
+        touch."""
         return not self.taps and not self.pairs and self.inner.stride <= self.inner.span
 
     def letter(self, slide: Slide) -> str:
@@ -81,9 +87,10 @@ class WindowParts:
     def count(self) -> str:
         """The count of positions of a mean, in C."""
         return " * ".join(
-            f"{symbol('covered')}<{s.taps}, {s.counted[0]}, {s.counted[1]}>(out_{self.letter(s)} * {s.stride} - {s.padding})"
+            f"{symbol('covered')}<{s.taps}, {s.counted[0]}, {s.counted[1]}>(out_{self.letter(s)} * {s.stride} - "
+            f"{s.padding})"
             for s in self.window.slides
-        )  # fmt: skip
+        )
 
     def places(self, above: Slide | None = None, down: int = 1) -> tuple[int, list[str]]:
         """The strips of one row of the program, and the statements that find the outputs of a ``strip``.
@@ -113,7 +120,8 @@ class WindowParts:
 
 
 def runs_across(program: Program) -> bool:
-    """Whether vectors may go across the rows of a window: those lie side by side in memory, and no map depends on a tap."""
+    """Whether vectors may go across the rows of a window: those lie side by side in memory, and no map depends on a
+    tap."""
     if len(program.windows) != 1 or program.contraction or program.reductions or program.scans or not program.plain:
         return False
     parts, beside = WindowParts.of(program), program.row_loops[-1] if program.row_loops else None
