@@ -4,7 +4,8 @@
     isinstance(x, FakeTensor)             the same: they read no value of a fake tensor. Some values are known (below)
     has_torch_function, _is_make_fx_tracing    PyTorch's own attention leaves its fused operators
 
-A fake tensor that depends on numbers alone, as ``torch.arange(8)`` does, has its values here. A forward may branch on them.
+A fake tensor that depends on numbers alone, as ``torch.arange(8)`` does, has its values here. A forward may branch on
+them.
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ class Call:
             reader.renamed[n.args[0]] = n
 
     def _unknown(self) -> Exception:
-        """The error for a call of no operator. Functional programs have no regions without gradients and no ``vmap``."""
+        """The error for a call of no operator. Functional programs have no regions without gradients and no
+        ``vmap``."""
         name = getattr(self.n.target, "__name__", str(self.n.target))
         if not self.reader.functional:
             return NeedsFunctional()
@@ -108,7 +109,9 @@ class Call:
             return {str(i): a for i, a in enumerate(self.args)}
         schema = self.n.target._schema.arguments
         given = {a.name: v for a, v in zip(schema, self.args)} | self.kwargs
-        defaults = {a.name: tuple(a.default_value) if isinstance(a.default_value, list) else a.default_value for a in schema}
+        defaults = {
+            a.name: tuple(a.default_value) if isinstance(a.default_value, list) else a.default_value for a in schema
+        }
         return defaults | given
 
     def _read(self, a: Any, b: Any) -> Any:
@@ -150,7 +153,8 @@ def is_mutable(n: Any) -> bool:
 
 
 def is_region(n: Any) -> bool:
-    """Whether a call runs a graph of its own, as ``enable_grad`` and autocast do; it may write into what it is given."""
+    """Whether a call runs a graph of its own, as ``enable_grad`` and autocast do; it may write into what it is
+    given."""
     import torch
 
     return isinstance(n.target, torch._ops.HigherOrderOperator)

@@ -13,9 +13,16 @@ if TYPE_CHECKING:
 
 
 def _dot_product_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
-    scale: float | None = None, enable_gqa: bool = False,
-) -> Any:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
     """softmax(q k^T * scale + mask) v; a row that is masked as a whole gives zeros."""
     import torch
 
@@ -42,7 +49,9 @@ def _dot_product_attention(
             return NotImplemented  # the mask has more heads than the queries
     found = torch.softmax(scores, -1)
     if attn_mask is not None:
-        found = torch.where(scores.amax(-1, keepdim=True) == -math.inf, torch.zeros_like(infinite), found).reshape(of_groups)
+        found = torch.where(scores.amax(-1, keepdim=True) == -math.inf, torch.zeros_like(infinite), found).reshape(
+            of_groups
+        )
     return torch.matmul(found, v).reshape(shape)
 
 
@@ -55,21 +64,55 @@ def _keeps(mask: torch.Tensor, mask_type: int | None) -> torch.Tensor:
     return keeps[:, None, None, :] if mask_type == 1 else keeps
 
 
-def _attention(query: Any, key: Any, value: Any, width: int, heads: int, qkv_weight: Any, qkv_bias: Any, weight: Any, bias: Any,
-               mask: Any = None, need_weights: bool = True, average_attn_weights: bool = True, mask_type: int | None = None) -> Any:  # fmt: skip
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    width: int,
+    heads: int,
+    qkv_weight: Any,
+    qkv_bias: Any,
+    weight: Any,
+    bias: Any,
+    mask: Any = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> Any:
     import torch
 
     if need_weights or query is not key or key is not value:
         return NotImplemented
     y = torch.nn.functional.linear(query, qkv_weight, qkv_bias)
-    parts = (y[..., at * width : (at + 1) * width].unflatten(-1, (heads, width // heads)).transpose(1, 2) for at in range(3))
+    parts = (
+        y[..., at * width : (at + 1) * width].unflatten(-1, (heads, width // heads)).transpose(1, 2) for at in range(3)
+    )
     seen = torch.nn.functional.scaled_dot_product_attention(*parts, None if mask is None else _keeps(mask, mask_type))
     return torch.nn.functional.linear(seen.transpose(1, 2).flatten(2), weight, bias), query.new_empty(0)
 
 
-def _encoder_layer(x: Any, width: int, heads: int, qkv_weight: Any, qkv_bias: Any, weight: Any, bias: Any, use_gelu: bool,
-                   norm_first: bool, eps: float, weight_1: Any, bias_1: Any, weight_2: Any, bias_2: Any, ffn_weight_1: Any,
-                   ffn_bias_1: Any, ffn_weight_2: Any, ffn_bias_2: Any, mask: Any = None, mask_type: int | None = None) -> Any:  # fmt: skip
+def _encoder_layer(
+    x: Any,
+    width: int,
+    heads: int,
+    qkv_weight: Any,
+    qkv_bias: Any,
+    weight: Any,
+    bias: Any,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    weight_1: Any,
+    bias_1: Any,
+    weight_2: Any,
+    bias_2: Any,
+    ffn_weight_1: Any,
+    ffn_bias_1: Any,
+    ffn_weight_2: Any,
+    ffn_bias_2: Any,
+    mask: Any = None,
+    mask_type: int | None = None,
+) -> Any:
     import torch.nn.functional as F
 
     def attention(x: Any) -> Any:
@@ -79,7 +122,10 @@ def _encoder_layer(x: Any, width: int, heads: int, qkv_weight: Any, qkv_bias: An
         y = F.linear(x, ffn_weight_1, ffn_bias_1)
         return F.linear(F.gelu(y) if use_gelu else F.relu(y), ffn_weight_2, ffn_bias_2)
 
-    norms = [lambda x: F.layer_norm(x, [width], weight_1, bias_1, eps), lambda x: F.layer_norm(x, [width], weight_2, bias_2, eps)]
+    norms = [
+        lambda x: F.layer_norm(x, [width], weight_1, bias_1, eps),
+        lambda x: F.layer_norm(x, [width], weight_2, bias_2, eps),
+    ]
     for part, norm in zip((attention, forward), norms):
         x = x + part(norm(x)) if norm_first else norm(x + part(x))
     return x

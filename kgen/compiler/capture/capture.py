@@ -1,6 +1,6 @@
 """Capture: the graphs of a problem's forward, with ``torch.export``.
 
-    problem ── tracing ──> exported programs ── reading ──> OpGraph, one for each mode
+problem ── tracing ──> exported programs ── reading ──> OpGraph, one for each mode
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 _OTHER = {"train": "eval", "eval": "train"}
 
 #: Operators that drop values at random; where they drop none, they are identities of the table.
-_DROPS = frozenset(f"aten.{name}.default" for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"))
+_DROPS = frozenset(
+    f"aten.{name}.default" for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+)
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,16 @@ class Capture:
 
         Export's own strides are those of the CPU: group norm of images with channels last keeps them there alone.
         """
-        return replace(self, graphs=tuple((mode, _laid_out(graph, layouts.get(mode, ()))) for mode, graph in self.graphs))
+        return replace(
+            self, graphs=tuple((mode, _laid_out(graph, layouts.get(mode, ()))) for mode, graph in self.graphs)
+        )
 
 
 def _laid_out(graph: OpGraph, layouts: Sequence[Sequence[Sequence[int]]]) -> OpGraph:
     types = [graph.known_type(name) for name in graph.returns]
-    if len(layouts) != len(types) or any(t is not None and len(t.shape) != len(sizes) for t, (sizes, *_) in zip(types, layouts)):
+    if len(layouts) != len(types) or any(
+        t is not None and len(t.shape) != len(sizes) for t, (sizes, *_) in zip(types, layouts)
+    ):
         return graph
     orders = tuple(memory_order(*layout[:2]) for layout in layouts)
     output, lead = graph.output, next((i.type for i in graph.inputs if i.name == graph.batch_input), None)
@@ -61,10 +67,14 @@ def _laid_out(graph: OpGraph, layouts: Sequence[Sequence[Sequence[int]]]) -> OpG
     return replace(graph, orders=orders if any(orders) else (), output=output)
 
 
-def _with_order_of_one_row(output: str, value: str, order: Sequence[int], sizes: Sequence[int], strides: Sequence[int]) -> str:
-    """The source of forward's output with a value, whose order in memory is ``order``, in PyTorch's order where the batch is one row.
+def _with_order_of_one_row(
+    output: str, value: str, order: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
+) -> str:
+    """The source of forward's output with a value, whose order in memory is ``order``, in PyTorch's order where the
+    batch is one row.
 
-    PyTorch leaves dimensions of one element out of a contraction: a batch of one may then lie otherwise than larger ones.
+    PyTorch leaves dimensions of one element out of a contraction: a batch of one may then lie otherwise than larger
+    ones.
     """
     own = range(len(sizes))
     wanted = memory_order(sizes, strides) or tuple(own)
@@ -81,8 +91,8 @@ def capture(loaded: "LoadedProblem", device_type: str = "cpu") -> Capture:
 
     The modes share one graph where no module reads ``training``.
 
-    Raises :class:`CaptureError`, one line, where the forward cannot be exported or holds float64, complex128 or sparse tensors,
-    and :class:`kgen.errors.ProblemError` where the problem's own functions raise.
+    Raises :class:`CaptureError`, one line, where the forward cannot be exported or holds float64, complex128 or sparse
+    tensors, and :class:`kgen.errors.ProblemError` where the problem's own functions raise.
     """
     plugins.load()
     first, *others = loaded.problem.modes
@@ -106,7 +116,8 @@ def _is_of_training(graph: OpGraph) -> bool:
 
 
 def _capture_mode(loaded: "LoadedProblem", mode: str, device_type: str) -> tuple[OpGraph, bool]:
-    """The graph of one mode, and whether it uses autocast; on real weights where fake ones lack a value that is needed."""
+    """The graph of one mode, and whether it uses autocast; on real weights where fake ones lack a value that is
+    needed."""
     try:
         traced = trace(loaded, mode, device_type)
         found = read(traced)

@@ -3,8 +3,9 @@
     smooth_l1_loss(x, y)    sub, abs, lt, square, mul, div, sub, where, mean       PyTorch's own decomposition
     max(x, dim=1)           amax, argmax                                          ours
 
-Capture traces the decomposition of each opaque node on tensors without contents, and keeps it with the node. The rewrite
-:func:`kgen.compiler.rewrites.cleanup.decompose` puts it in the node's place. A node is taken whole again where no template takes one of its parts.
+Capture traces the decomposition of each opaque node on tensors without contents, and keeps it with the node. The
+rewrite :func:`kgen.compiler.rewrites.cleanup.decompose` puts it in the node's place. A node is taken whole again where
+no template takes one of its parts.
 """
 
 from __future__ import annotations
@@ -139,7 +140,8 @@ def _holds(word: str) -> Callable[..., Any]:
 
 
 def _largest(x: torch.Tensor) -> int:
-    """The largest magnitude of an integer or boolean of at most 16 bits, which float32 holds exactly; 0 of other dtypes."""
+    """The largest magnitude of an integer or boolean of at most 16 bits, which float32 holds exactly; 0 of other
+    dtypes."""
     import torch
 
     return {torch.bool: 1, torch.uint8: 255, torch.int8: 128, torch.int16: 1 << 15}.get(x.dtype, 0)
@@ -151,7 +153,11 @@ def _sum(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any 
     dims, largest = _dims(x, dim), _largest(x)
     if not largest or dtype not in (None, torch.int64) or largest * _count(x, dims) > MOST_COUNTED:
         return NotImplemented
-    return torch.where(x, 1.0, 0.0).sum(dims, keepdim).to(torch.int64) if x.dtype == torch.bool else x.to(torch.float32).sum(dims, keepdim).to(torch.int64)
+    return (
+        torch.where(x, 1.0, 0.0).sum(dims, keepdim).to(torch.int64)
+        if x.dtype == torch.bool
+        else x.to(torch.float32).sum(dims, keepdim).to(torch.int64)
+    )
 
 
 def _of_integers(name: str, same: bool) -> Callable[..., Any]:
@@ -198,7 +204,8 @@ def _vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool =
 
 
 def _topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The largest keys, one after the other. A key is an element's bits in its order, with its place behind: no two are equal.
+    """The largest keys, one after the other. A key is an element's bits in its order, with its place behind: no two are
+    equal.
 
     Of equal elements, the first counts; NaN counts as the largest.
     """
@@ -245,7 +252,9 @@ def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> A
     return NotImplemented if dims else _aten("roll", x.reshape(-1), shifts, [0]).reshape(x.shape)
 
 
-def _scatter_mean(x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *, include_self: bool = True) -> Any:
+def _scatter_mean(
+    x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *, include_self: bool = True
+) -> Any:
     import torch
 
     if reduce != "mean" or not include_self or not x.is_floating_point():
@@ -299,8 +308,16 @@ def _one_hot(x: torch.Tensor, num_classes: int = -1) -> Any:
     return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).to(torch.int64)
 
 
-def _cross_entropy(x: torch.Tensor, target: torch.Tensor, weight: Any = None, reduction: int = 1, ignore_index: int = -100, label_smoothing: float = 0.0) -> Any:
-    """One term for each target, of the logarithm at its class and of the logarithms' sum over all classes, which are not stored."""
+def _cross_entropy(
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: Any = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Any:
+    """One term for each target, of the logarithm at its class and of the logarithms' sum over all classes, which are
+    not stored."""
     import torch
 
     if not label_smoothing or target.is_floating_point() or x.dim() < 2:
@@ -325,14 +342,21 @@ def _cross_entropy(x: torch.Tensor, target: torch.Tensor, weight: Any = None, re
 
 
 def _places_in_windows(size: int, count: int, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """The places of ``count`` windows that cover ``size`` places, ``[count, widest]``, and whether a window has so many.
+    """The places of ``count`` windows that cover ``size`` places, ``[count, widest]``, and whether a window has so
+    many.
 
     A smaller window has its last place several times.
     """
     import torch
 
-    number, widest = torch.arange(count, device=device)[:, None], max(-(-(at + 1) * size // count) - at * size // count for at in range(count))
-    places, behind = number * size // count + torch.arange(widest, device=device), ((number + 1) * size + count - 1) // count
+    number, widest = (
+        torch.arange(count, device=device)[:, None],
+        max(-(-(at + 1) * size // count) - at * size // count for at in range(count)),
+    )
+    places, behind = (
+        number * size // count + torch.arange(widest, device=device),
+        ((number + 1) * size + count - 1) // count,
+    )
     return torch.minimum(places, behind - 1), places < behind
 
 
@@ -412,7 +436,9 @@ def _cdist(x: torch.Tensor, y: torch.Tensor, p: float = 2.0, compute_mode: int |
     return _aten("clamp_min", squares - x @ y.transpose(-2, -1) * 2.0, 0.0).sqrt()
 
 
-def _instance_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, use_input_stats: bool, momentum: float, eps: float, cudnn: bool) -> Any:
+def _instance_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, var: Any, use_input_stats: bool, momentum: float, eps: float, cudnn: bool
+) -> Any:
     import torch
 
     if mean is not None or var is not None or not use_input_stats:

@@ -1,7 +1,7 @@
 """Reading: an exported program as an :class:`OpGraph`.
 
-Dimensions and numbers that differ between the program and the one at another batch follow the batch; all others are fixed.
-Tensors that forward makes from numbers alone are computed here, once: they are literals of the graph.
+Dimensions and numbers that differ between the program and the one at another batch follow the batch; all others are
+fixed. Tensors that forward makes from numbers alone are computed here, once: they are literals of the graph.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     import torch
 
 #: Operators that read rows of a table, by their names where a kernel does not take them.
-_LOOKUPS = frozenset(f"aten.{name}" for name in ("index_select.default", "index.Tensor", "gather.default", "embedding.default"))
+_LOOKUPS = frozenset(
+    f"aten.{name}" for name in ("index_select.default", "index.Tensor", "gather.default", "embedding.default")
+)
 #: Operators that take elements of a dimension by their numbers, by their names where the dimension follows the batch.
 _PICKS = frozenset(("aten.select.int", "aten.unbind.int"))
 MOST_ELEMENTS = 16384  # elements of one constant; more would fill most of a rendered file
@@ -67,8 +69,9 @@ def _read(trace: Trace, functional: bool) -> OpGraph:
 def _is_no_batch(graph: OpGraph) -> bool:
     """Whether a product has the chosen size elsewhere than in its rows, as ``a.t() @ b`` has the first size of ``a``.
 
-    Results must not follow that size, either: ``x @ x.t()`` has a row for each of ``x``. Or whether a lookup reads rows of a table that
-    has it, as ``nodes[edges]`` does, at places whose number does not follow it. Or whether each reader takes one element by its number.
+    Results must not follow that size, either: ``x @ x.t()`` has a row for each of ``x``. Or whether a lookup reads rows
+    of a table that has it, as ``nodes[edges]`` does, at places whose number does not follow it. Or whether each reader
+    takes one element by its number.
     """
     followed = {v.name for v in (*graph.inputs, *graph.nodes) if v.type and any(v.type.multiples)}
     readers = [n for n in graph.nodes if not followed.isdisjoint(n.values)]
@@ -86,9 +89,12 @@ def _is_no_batch(graph: OpGraph) -> bool:
 
 
 class Reader:
-    """Turns an exported program (and a second one at another batch size) into an :class:`OpGraph`; ``batches`` are both sizes."""
+    """Turns an exported program (and a second one at another batch size) into an :class:`OpGraph`; ``batches`` are both
+    sizes."""
 
-    def __init__(self, trace: Trace, program: Any, other: Any, batches: tuple[int, int] | None, functional: bool) -> None:
+    def __init__(
+        self, trace: Trace, program: Any, other: Any, batches: tuple[int, int] | None, functional: bool
+    ) -> None:
         self.trace, self.program, self.batches, self.functional = trace, program, batches, functional
         self.nodes = list(program.graph.nodes)
         self.specs = dict(zip((n for n in self.nodes if n.op == "placeholder"), program.graph_signature.input_specs))
@@ -122,7 +128,10 @@ class Reader:
 
     def writes_input(self, given: Any, n: Any | None = None) -> Exception:
         """The error of a forward that changes an input: each call of it would have another input."""
-        reason = f"it writes into its input `{self.sources[given]}`: copy the input before, or use the operator that is not in place"
+        reason = (
+            f"it writes into its input `{self.sources[given]}`: copy the input before, or use the operator that is not "
+            "in place"
+        )
         return self.failure(reason, n if n is not None else given)
 
     def refuse_parameter(self, given: Any, n: Any | None = None) -> None:
@@ -133,7 +142,8 @@ class Reader:
             raise self.failure(reason, n if n is not None else given)
 
     def _followed(self, other: Any) -> dict[Any, Any]:
-        """Each node with that of the other program; empty where a size or a number differs and is no multiple of the batch."""
+        """Each node with that of the other program; empty where a size or a number differs and is no multiple of the
+        batch."""
         others = list(other.graph.nodes) if other is not None else []
         if len(others) != len(self.nodes):
             return {}
@@ -164,10 +174,18 @@ class Reader:
                 output, returns = self._output(n)
         batch_input = next((i.name for i in self.inputs if i.type.multiples[:1] not in ((), (0,))), None)
         return OpGraph(
-            tuple(self.inputs), tuple(self.weights), tuple(self.calls), returns, output,
-            batch=self.batches[0] if batch_input else None, batch_input=batch_input, guards=tuple(self.guards),
-            constants=tuple(self.constants), signature=self.trace.signature, orders=tuple(self.orders) if any(self.orders) else (),
-        ).pruned()  # fmt: skip
+            tuple(self.inputs),
+            tuple(self.weights),
+            tuple(self.calls),
+            returns,
+            output,
+            batch=self.batches[0] if batch_input else None,
+            batch_input=batch_input,
+            guards=tuple(self.guards),
+            constants=tuple(self.constants),
+            signature=self.trace.signature,
+            orders=tuple(self.orders) if any(self.orders) else (),
+        ).pruned()
 
     def _needed(self) -> set[Any]:
         """The nodes that the outputs need, and those that write in place; checks of sizes are not among them.
@@ -251,12 +269,23 @@ class Reader:
     def _call(self, n: Any) -> None:
         if self._is_literal(n):
             return
-        before = {x: self.names[x] for x in n.all_input_nodes if x in self.names} if is_mutable(n) else {}  # a write renames what it writes into
+        before = (
+            {x: self.names[x] for x in n.all_input_nodes if x in self.names} if is_mutable(n) else {}
+        )  # a write renames what it writes into
         call = Call(self, n)
         self.names[n] = n.name
         node = operators.recognise(
-            operators.Captured(n.name, call.target, call.arguments, self._type(n), call.library_call(), call.effect, self.types, self.deterministic,
-                               self.trace.device_type != as_eager.TRACED_ON)
+            operators.Captured(
+                n.name,
+                call.target,
+                call.arguments,
+                self._type(n),
+                call.library_call(),
+                call.effect,
+                self.types,
+                self.deterministic,
+                self.trace.device_type != as_eager.TRACED_ON,
+            )
         )
         if node.type is not None:
             self.types[node.name] = node.type
@@ -276,7 +305,11 @@ class Reader:
             return None
         if torch.Tag.nondeterministic_seeded in n.target.tags and not decompositions.is_ours(n.target):
             return None
-        read = [Ref(before[x]) if x in before else self.value(x) for x in pytree.tree_leaves((n.args, n.kwargs)) if isinstance(x, torch.fx.Node)]
+        read = [
+            Ref(before[x]) if x in before else self.value(x)
+            for x in pytree.tree_leaves((n.args, n.kwargs))
+            if isinstance(x, torch.fx.Node)
+        ]
         if not all(isinstance(x, Ref) and x.name in node.inputs for x in read):
             return None
 
@@ -323,9 +356,7 @@ class Reader:
         if value.dim() == 0:
             return Literal(value.item(), str(value.dtype).removeprefix("torch."))
         if value.numel() > MOST_ELEMENTS:
-            raise self.failure(
-                f"it makes a tensor of {value.numel()} numbers; register it as a buffer in __init__", n
-            )
+            raise self.failure(f"it makes a tensor of {value.numel()} numbers; register it as a buffer in __init__", n)
         name = self.names[n] = self._fresh("constant")
         dtype = str(value.dtype).removeprefix("torch.")
         self.types[name] = Tensor(tuple(value.shape), dtype)
@@ -431,7 +462,11 @@ class PartReader(Reader):
             elif n.op == "output":
                 results = pytree.tree_leaves(n.args)
                 known = all((node.op in OPS or node.op in LIBRARY_PARTS) and not node.effect for node in self.calls)
-                if known and not self.constants and all(isinstance(r, torch.fx.Node) and r in self.names for r in results):
+                if (
+                    known
+                    and not self.constants
+                    and all(isinstance(r, torch.fx.Node) and r in self.names for r in results)
+                ):
                     return Decomposition(tuple(self.calls), tuple(self.names[r] for r in results))
         return None
 
@@ -440,7 +475,8 @@ class PartReader(Reader):
 
 
 def _container_source(structure: Any) -> str:
-    """Python source of a container of texts. Raises ``TypeError`` with the name of a class that is no known container."""
+    """Python source of a container of texts. Raises ``TypeError`` with the name of a class that is no known
+    container."""
     if isinstance(structure, str):
         return structure
     if isinstance(structure, tuple):

@@ -33,9 +33,34 @@ from kgen.compiler.graph.library_call import (
 
 _CLASSES = {
     kind.__name__: kind
-    for kind in (Capture, Constant, Decomposition, FoldedWeight, Input, Node, OpGraph, Ref, Tensor, Weight,
-                 Applied, BatchSize, Bound, Code, Device, Each, Infix, Item, Literal, Many, Member, Method, Negative, Span, Value)
-}  # fmt: skip
+    for kind in (
+        Capture,
+        Constant,
+        Decomposition,
+        FoldedWeight,
+        Input,
+        Node,
+        OpGraph,
+        Ref,
+        Tensor,
+        Weight,
+        Applied,
+        BatchSize,
+        Bound,
+        Code,
+        Device,
+        Each,
+        Infix,
+        Item,
+        Literal,
+        Many,
+        Member,
+        Method,
+        Negative,
+        Span,
+        Value,
+    )
+}
 
 
 def to_json(value: Any) -> Any:
@@ -45,8 +70,13 @@ def to_json(value: Any) -> Any:
     if isinstance(value, tuple):
         return [to_json(v) for v in value]
     if isinstance(value, (list, complex, slice)):
-        parts = value if isinstance(value, list) else (value.real, value.imag) if isinstance(value, complex) else (
-            value.start, value.stop, value.step)
+        parts = (
+            value
+            if isinstance(value, list)
+            else (value.real, value.imag)
+            if isinstance(value, complex)
+            else (value.start, value.stop, value.step)
+        )
         return {"is": type(value).__name__, "of": [to_json(v) for v in parts]}
     if isinstance(value, dict):
         return {"is": "dict", "of": [[to_json(k), to_json(v)] for k, v in value.items()]}

@@ -9,7 +9,8 @@ from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.graph.library_call import Applied, LibraryCall, Literal
 from kgen.compiler.operators.library import LEFT, LIBRARY
 
-#: Operators that draw random numbers only if their argument of this number, the probability to drop a value, is above 0.
+#: Operators that draw random numbers only if their argument of this number, the probability to drop a value, is above
+#: 0.
 _DROPPING = {"aten.scaled_dot_product_attention.default": (4, "dropout_p")}
 _LEFT = frozenset(name for of in LEFT for name in of.operators)
 #: By the names of torch's tags.

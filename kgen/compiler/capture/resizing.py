@@ -20,9 +20,15 @@ def _at(x: torch.Tensor, dim: int, places: torch.Tensor) -> torch.Tensor:
 
 
 def _antialiased(reach: float, weight: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
-    """A resize whose filter is as wide as ``reach`` pixels of the smaller image on either side; columns first, as PyTorch does."""
+    """A resize whose filter is as wide as ``reach`` pixels of the smaller image on either side; columns first, as
+    PyTorch does."""
 
-    def run(x: torch.Tensor, output_size: Sequence[int] | None, align_corners: bool, scale_factors: Sequence[float] | None = None) -> Any:
+    def run(
+        x: torch.Tensor,
+        output_size: Sequence[int] | None,
+        align_corners: bool,
+        scale_factors: Sequence[float] | None = None,
+    ) -> Any:
         import torch
 
         if align_corners or x.dtype != torch.float32 or (output_size is None) == (scale_factors is None):
@@ -59,11 +65,14 @@ def _cubic(x: torch.Tensor) -> torch.Tensor:
     import torch
 
     x = x.abs()
-    return torch.where(x < 1.0, (1.5 * x - 2.5) * x * x + 1.0, torch.where(x < 2.0, ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0, 0.0))
+    return torch.where(
+        x < 1.0, (1.5 * x - 2.5) * x * x + 1.0, torch.where(x < 2.0, ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0, 0.0)
+    )
 
 
 def _between(size: int, count: int, factor: float | None, align_corners: bool, device: Any) -> tuple[torch.Tensor, ...]:
-    """For each of ``count`` pixels of a larger or smaller line: the pixels before and behind it, and the weights of both."""
+    """For each of ``count`` pixels of a larger or smaller line: the pixels before and behind it, and the weights of
+    both."""
     import torch
 
     scale = (size - 1) / max(count - 1, 1) if align_corners else 1.0 / factor if factor else size / count
@@ -81,9 +90,14 @@ def _bilinear(x: torch.Tensor, sizes: Sequence[int], align_corners: bool, *facto
     if x.is_cuda and [*x.shape[2:]] == [*sizes]:  # a copy there, and a sum on a CPU
         return x.clone()
     (top, bottom, *rows), (left, right, *cols) = (
-        _between(size, count, factor, align_corners, x.device) for size, count, factor in zip(x.shape[2:], sizes, factors))
+        _between(size, count, factor, align_corners, x.device)
+        for size, count, factor in zip(x.shape[2:], sizes, factors)
+    )
     wide = x.to(torch.float32)
-    lines = ([torch.ops.aten.index.Tensor(wide, [None, None, row.unsqueeze(1), col]) for col in (left, right)] for row in (top, bottom))
+    lines = (
+        [torch.ops.aten.index.Tensor(wide, [None, None, row.unsqueeze(1), col]) for col in (left, right)]
+        for row in (top, bottom)
+    )
     found = [a * cols[0] + b * cols[1] for a, b in lines]
     return (found[0] * rows[0].unsqueeze(1) + found[1] * rows[1].unsqueeze(1)).to(x.dtype)
 
@@ -93,7 +107,9 @@ def _bilinear_by_factors(x: torch.Tensor, output_size: Any, align_corners: bool,
     return _bilinear(x, sizes, align_corners, *(scale_factors or (None, None)))
 
 
-def _default(x: torch.Tensor, sizes: Sequence[int], align_corners: bool, height: float | None = None, width: float | None = None) -> Any:
+def _default(
+    x: torch.Tensor, sizes: Sequence[int], align_corners: bool, height: float | None = None, width: float | None = None
+) -> Any:
     return _bilinear(x, sizes, align_corners, height, width)
 
 

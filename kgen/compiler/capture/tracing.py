@@ -61,8 +61,8 @@ class Trace:
     """A forward as ``torch.export`` sees it at the problem's own sizes.
 
     ``sources`` are Python source that reads each leaf of the arguments from forward's parameters, in the order of the
-    program's placeholders. ``lengths`` are Python source of the containers' lengths, with their values. ``signature`` is
-    the text of forward's parameters.
+    program's placeholders. ``lengths`` are Python source of the containers' lengths, with their values. ``signature``
+    is the text of forward's parameters.
     """
 
     loaded: "LoadedProblem"
@@ -78,8 +78,8 @@ class Trace:
     def resized(self) -> Iterator[tuple[int, int, Any]]:
         """Programs in which inputs of one first size have another, the likeliest batch first, with both sizes.
 
-        The other size is more than twice the size. No tensor that forward is given has it: one might be broadcast by chance.
-        Sizes at which the forward cannot be exported are left out.
+        The other size is more than twice the size. No tensor that forward is given has it: one might be broadcast by
+        chance. Sizes at which the forward cannot be exported are left out.
         """
         import torch
         import torch.utils._pytree as pytree
@@ -102,8 +102,8 @@ def trace(loaded: "LoadedProblem", mode: str, device_type: str = as_eager.TRACED
 
     The program is made on the CPU; :func:`functional` moves it to the kind of device, where that matters.
 
-    Raises :class:`CaptureError` where the forward cannot be exported, or holds float64, complex128 or sparse tensors. Its
-    one line names the statement. Raises :class:`kgen.errors.ProblemError` where the problem's own functions raise.
+    Raises :class:`CaptureError` where the forward cannot be exported, or holds float64, complex128 or sparse tensors.
+    Its one line names the statement. Raises :class:`kgen.errors.ProblemError` where the problem's own functions raise.
     """
     import torch
 
@@ -115,7 +115,9 @@ def trace(loaded: "LoadedProblem", mode: str, device_type: str = as_eager.TRACED
         raise CaptureError(f"{loaded.problem.path}: Model holds lazy modules: name their sizes, as nn.Linear does")
     scripted = next((name for name, part in module.named_modules() if isinstance(part, torch.jit.ScriptModule)), None)
     if scripted is not None:
-        raise CaptureError(f"{loaded.problem.path}: Model holds a scripted module, `{scripted}`: hold the module itself")
+        raise CaptureError(
+            f"{loaded.problem.path}: Model holds a scripted module, `{scripted}`: hold the module itself"
+        )
     _check_tensors(loaded.problem.path, "Model", [*module.parameters(), *module.buffers()])
     module.train(mode == "train")
     _average_in_tensors(module)
@@ -125,7 +127,8 @@ def trace(loaded: "LoadedProblem", mode: str, device_type: str = as_eager.TRACED
 
 
 def _average_in_tensors(module: "torch.nn.Module") -> None:
-    """Give batch norms without a momentum a forward that export can follow. Theirs makes a number of the counter's value."""
+    """Give batch norms without a momentum a forward that export can follow. Theirs makes a number of the counter's
+    value."""
     import torch
 
     for part in module.modules():
@@ -169,7 +172,9 @@ def functional(trace: Trace, program: Any) -> Any:
 
 def uses_autocast(program: Any) -> bool:
     """Whether the program has regions of autocast."""
-    return any(getattr(n.target, "__name__", "") == "wrap_with_autocast" for graph in _graphs(program) for n in graph.nodes)
+    return any(
+        getattr(n.target, "__name__", "") == "wrap_with_autocast" for graph in _graphs(program) for n in graph.nodes
+    )
 
 
 def _graphs(program: Any) -> list[Any]:
@@ -185,7 +190,8 @@ def _forget_dtypes(program: Any) -> None:
 
 
 def _move(program: Any, device_type: str, fake: Any) -> None:
-    """Put fake tensors on another kind of device, which need not be there, in the place of all that the program names."""
+    """Put fake tensors on another kind of device, which need not be there, in the place of all that the program
+    names."""
     import torch
     from torch.fx.node import map_aggregate
 
@@ -199,15 +205,19 @@ def _move(program: Any, device_type: str, fake: Any) -> None:
         for n in graph.nodes:
             if n.op == "placeholder" and isinstance(n.meta.get("val"), torch.Tensor):
                 n.meta["val"] = moved(n.meta["val"])
-            n.args, n.kwargs = (map_aggregate(of, lambda a: moved(a) if isinstance(a, torch.device) else a) for of in (n.args, n.kwargs))
+            n.args, n.kwargs = (
+                map_aggregate(of, lambda a: moved(a) if isinstance(a, torch.device) else a) for of in (n.args, n.kwargs)
+            )
     # Autograd takes no device that is not there.
     program._state_dict = {
-        name: torch.nn.Parameter(moved(x), False) if isinstance(x, torch.nn.Parameter) else moved(x) for name, x in program.state_dict.items()
+        name: torch.nn.Parameter(moved(x), False) if isinstance(x, torch.nn.Parameter) else moved(x)
+        for name, x in program.state_dict.items()
     }
 
 
 def failure(loaded: "LoadedProblem", reason: str, line: int | None = None) -> CaptureError:
-    """The error of a forward that cannot be captured, as one line with the statement of that line of the problem's file."""
+    """The error of a forward that cannot be captured, as one line with the statement of that line of the problem's
+    file."""
     path, statement = loaded.problem.path, ""
     if line is not None:
         statement = f" at `{linecache.getline(_filename(loaded), line).strip()}`"
@@ -306,7 +316,9 @@ def _check_tensors(path: str, where: str, tensors: Iterable["torch.Tensor"]) -> 
             raise CaptureError(f"{path}: {where} holds a sparse tensor: kgen takes dense ones")
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in _OTHER_FLOATING:
-            raise CaptureError(f"{path}: {where} holds {dtype}: kgen takes float32, bfloat16 and float16 (integers and complex64 too)")
+            raise CaptureError(
+                f"{path}: {where} holds {dtype}: kgen takes float32, bfloat16 and float16 (integers and complex64 too)"
+            )
 
 
 def _numbers(module: "torch.nn.Module") -> dict[tuple[str, str], Any]:
@@ -319,8 +331,8 @@ def _export_once(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tup
     """The program of the forward's first call.
 
     A tensor that forward computes with and replaces becomes a buffer of ``module``, so that the program writes its new
-    value. Raises where the tensor stands in a container or changes its shape or dtype, and where forward computes with a
-    number that it changes. A candidate would have the first value for ever.
+    value. Raises where the tensor stands in a container or changes its shape or dtype, and where forward computes with
+    a number that it changes. A candidate would have the first value for ever.
     """
     before, after = _numbers(module), {}
     held, left = dict(held_tensors(module)), {}
@@ -397,7 +409,8 @@ def _with_first_size(tensor: "torch.Tensor", size: int) -> "torch.Tensor":
 
 
 def _export(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[Any, ...], fake: Any) -> Any:
-    """The program of the forward without gradients, as it is judged: a region under ``no_grad`` is none of its own there.
+    """The program of the forward without gradients, as it is judged: a region under ``no_grad`` is none of its own
+    there.
 
     It is what eager PyTorch runs, where that can be exported; else what the module runs when it is exported.
     """
@@ -456,7 +469,8 @@ def _autocast_of_any_device() -> Iterator[None]:
 
 @contextmanager
 def notice_reads_of_training() -> Iterator[list[str]]:
-    """The classes of modules that read ``training`` in exports meanwhile, or may: those with a ``train()`` of their own."""
+    """The classes of modules that read ``training`` in exports meanwhile, or may: those with a ``train()`` of their
+    own."""
     reads: list[str] = []
     token = _READS.set(reads)
     try:
@@ -467,7 +481,8 @@ def notice_reads_of_training() -> Iterator[list[str]]:
 
 @contextmanager
 def _noticed(model: "torch.nn.Module") -> Iterator[None]:
-    """Note reads of ``training`` while a forward of ``model`` runs. torch's export reads that of modules that it makes."""
+    """Note reads of ``training`` while a forward of ``model`` runs. torch's export reads that of modules that it
+    makes."""
     import torch
 
     reads = _READS.get([])  # nobody may ask

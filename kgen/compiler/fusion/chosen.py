@@ -28,8 +28,9 @@ from kgen.compiler.rewrites.table import Variant
 class Cut:
     """The operators of each kernel, by their names in a rewritten graph. All others are library calls.
 
-    ``schedules`` names a schedule for each kernel; an empty name stands for the first one that takes it. ``rewrites`` names
-    the rewrites of the graph, as a plan shows them. ``expressions`` has other forms of pointwise operators, by their names.
+    ``schedules`` names a schedule for each kernel; an empty name stands for the first one that takes it. ``rewrites``
+    names the rewrites of the graph, as a plan shows them. ``expressions`` has other forms of pointwise operators, by
+    their names.
     """
 
     kernels: tuple[tuple[str, ...], ...]
@@ -52,12 +53,16 @@ def chosen(graph: OpGraph, templates: Sequence[Template], cut: Cut) -> FusionPla
     missing: set[str] = set()
     steps = cutter.steps(fusable, pieces, missing)
     if steps is None:
-        raise CutError(f"{', '.join(sorted(missing))}: a value that others read, and that its kernel does not store and none computes again")
+        raise CutError(
+            f"{', '.join(sorted(missing))}: a value that others read, and that its kernel does not store and none "
+            "computes again"
+        )
     return plan_of(variant, _scheduled(cutter, steps, cut, {t.name: t for t in templates}), cutter.programs)
 
 
 def planned_again(graph: OpGraph, templates: Sequence[Template], data: Plan) -> FusionPlan | None:
-    """The plan of one mode that was stored as ``data``; ``None`` where kernels of these operators make no plan, or another one.
+    """The plan of one mode that was stored as ``data``; ``None`` where kernels of these operators make no plan, or
+    another one.
 
     A stored plan names operators by their labels. Operators of one label are taken in the order of the graph.
     """
@@ -79,7 +84,8 @@ def planned_again(graph: OpGraph, templates: Sequence[Template], data: Plan) -> 
 
 
 def _kernels_of(cutter: Cutter, data: Plan) -> tuple[tuple[str, ...], ...] | None:
-    """The operators of each kernel of a stored plan, with the views between them; ``None`` where the graph has other operators."""
+    """The operators of each kernel of a stored plan, with the views between them; ``None`` where the graph has other
+    operators."""
     graph, on_the_way = cutter.graph, made_on_the_way(cutter.graph)
     nodes = [n for n in graph.nodes if n.name not in on_the_way]
     left: dict[str, list[str]] = {}
@@ -97,7 +103,9 @@ def _kernels_of(cutter: Cutter, data: Plan) -> tuple[tuple[str, ...], ...] | Non
         around = {kernel_of.get(name, -1) for name in (*node.values, *(user.name for user in graph.users(node.name)))}
         if node.name not in kernel_of and len(around) == 1:
             kernel_of[node.name] = around.pop()
-    return tuple(tuple(name for name, number in kernel_of.items() if number == kernel) for kernel in range(next(numbers)))
+    return tuple(
+        tuple(name for name, number in kernel_of.items() if number == kernel) for kernel in range(next(numbers))
+    )
 
 
 def _variant(variants: Sequence[Variant], rewrites: Sequence[str]) -> Variant:
@@ -114,7 +122,11 @@ def _formed(graph: OpGraph, cut: Cut) -> OpGraph:
     if left := sorted(forms.keys() - own):
         raise CutError(f"{left[0][:60]!r} has an expression, and is in no kernel")
     try:
-        return replace(graph, nodes=tuple(formed(n, forms[n.name]) if n.name in forms else n for n in graph.nodes)) if forms else graph
+        return (
+            replace(graph, nodes=tuple(formed(n, forms[n.name]) if n.name in forms else n for n in graph.nodes))
+            if forms
+            else graph
+        )
     except FormError as error:
         raise CutError(str(error)) from error
 
@@ -128,7 +140,9 @@ def pieces_of(cutter: Cutter, cut: Cut) -> list[tuple[Node, ...] | Node]:
         members.setdefault(piece_of.get(node.name, node.name), []).append(node)
     for number in range(len(cut.kernels)):
         if not cutter.takes(members[number]):
-            raise CutError(f"kernel {number}: no schedule computes {', '.join(n.name for n in members[number])} in one kernel")
+            raise CutError(
+                f"kernel {number}: no schedule computes {', '.join(n.name for n in members[number])} in one kernel"
+            )
     for name, (node, *_) in members.items():
         if isinstance(name, str) and node.call is None:
             raise CutError(f"{name}: the library has no call for it, so that a kernel has to compute it")
@@ -151,7 +165,10 @@ def _numbered(cutter: Cutter, cut: Cut) -> Mapping[str, int]:
     for number, names in enumerate(cut.kernels):
         for name in names:
             if name not in known:
-                raise CutError(f"{name[:60]!r} is no operator of this graph: there are {', '.join(n.name for n in cutter.graph.nodes if n.name not in cutter.free)}")
+                raise CutError(
+                    f"{name[:60]!r} is no operator of this graph: there are "
+                    f"{', '.join(n.name for n in cutter.graph.nodes if n.name not in cutter.free)}"
+                )
             if name in found:
                 raise CutError(f"{name} is in two kernels")
             if name not in cutter.free:
@@ -166,7 +183,9 @@ def _before(cutter: Cutter, nodes: Sequence[Node], piece_of: Mapping[str, int]) 
     graph, names = cutter.graph, {n.name for n in nodes}
     read = {n.name: {root for v in n.values for root in roots(graph, cutter.free, v)} for n in nodes}
     touching = [n.name for n in nodes if n.effect or graph.changed & read[n.name]]
-    pairs = [(name, value) for name, values in read.items() for value in values & names] + list(zip(touching[1:], touching))
+    pairs = [(name, value) for name, values in read.items() for value in values & names] + list(
+        zip(touching[1:], touching)
+    )
     found: dict[object, set[object]] = {piece_of.get(n.name, n.name): set() for n in nodes}
     for name, value in pairs:
         mine, other = piece_of.get(name, name), piece_of.get(value, value)
@@ -187,7 +206,9 @@ def _scheduled(cutter: Cutter, steps: Sequence[Step], cut: Cut, templates: Mappi
             if template is None:
                 raise CutError(f"there is no schedule {schedule[:60]!r}: there are {', '.join(templates)}")
             if program is None or not suits(template, cutter.graph, program):
-                raise CutError(f"the schedule {schedule} does not compute {', '.join(step.nodes)}; {step.schedule} does")
+                raise CutError(
+                    f"the schedule {schedule} does not compute {', '.join(step.nodes)}; {step.schedule} does"
+                )
             step = replace(step, schedule=schedule, overwrites=step.overwrites if template.in_place else None)
         found.append(step)
     return tuple(found)

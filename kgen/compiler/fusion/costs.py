@@ -24,8 +24,8 @@ class Cost:
 
     ``nbytes`` are moved through memory, ``flops`` are operations of contractions as they are written. ``products`` is
     the number of tensor-core products that stand for one contraction of a kernel; 0 where PyTorch computes it.
-    ``blocks`` bounds the blocks that work side by side, ``None`` where there are as many as a device takes. ``steps`` of
-    recurrent layers are taken one after the other.
+    ``blocks`` bounds the blocks that work side by side, ``None`` where there are as many as a device takes. ``steps``
+    of recurrent layers are taken one after the other.
     """
 
     nbytes: int
@@ -38,7 +38,13 @@ class Cost:
 def is_counter(node: Node) -> bool:
     """Whether the node counts calls in a buffer of one integer, as a batch norm does."""
     type_ = node.type
-    return node.op == "aten.add_.Tensor" and node.effect and type_ is not None and type_.numel == 1 and not is_float(type_.dtype)
+    return (
+        node.op == "aten.add_.Tensor"
+        and node.effect
+        and type_ is not None
+        and type_.numel == 1
+        and not is_float(type_.dtype)
+    )
 
 
 def library_cost(graph: OpGraph, node: Node) -> Cost:
@@ -62,7 +68,8 @@ def library_cost(graph: OpGraph, node: Node) -> Cost:
 
 
 def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int, shares: int = 1) -> Cost:
-    """The work of a kernel: it moves each tensor once, and again for each later pass over a row that a block cannot keep.
+    """The work of a kernel: it moves each tensor once, and again for each later pass over a row that a block cannot
+    keep.
 
     ``row_bytes`` is how much of a row its blocks can keep on chip, ``products`` how many tensor-core products make one
     contraction. ``shares`` is the number of blocks that may share a row; any number may where they keep nothing of it.
@@ -75,7 +82,9 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int,
         return Cost(moved, flops(plan.graph, node), products, steps=recurrent_steps(plan.graph, node))
     operations = sum(flops(plan.graph, plan.graph.node(name)) for name in kernel.nodes)
     if program.contraction:
-        staged = plan.graph.type(program.contraction.x).nbytes if program.contraction.window else 0  # written and read in half
+        staged = (
+            plan.graph.type(program.contraction.x).nbytes if program.contraction.window else 0
+        )  # written and read in half
         return Cost(moved + staged, operations, products)
     if program.product:
         return Cost(moved, operations, products)
@@ -93,16 +102,23 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int,
 
 
 def _scattered_bytes(graph: OpGraph, program: Program) -> int:
-    """Bytes beyond those of the elements that threads move which run along memory in some tensors and across it in others.
+    """Bytes beyond those of the elements that threads move which run along memory in some tensors and across it in
+    others.
 
     They move a sector for each element. A transpose works on tiles instead.
     """
     if program.windows:
         slide = program.windows[0].slides[-1]
-        inner = [x for x in program.windows[0].body if isinstance(x, Load) and x.tensor and slide.position in x.access.symbols]
+        inner = [
+            x
+            for x in program.windows[0].body
+            if isinstance(x, Load) and x.tensor and slide.position in x.access.symbols
+        ]
         along = {x.tensor: x.access.offset.coeff(slide.position) == 1 for x in inner}
         outer = slide.output.free_symbols
-        along |= {x.tensor: any(x.access.offset.coeff(symbol) == 1 for symbol in outer) for x in program.stores if outer}
+        along |= {
+            x.tensor: any(x.access.offset.coeff(symbol) == 1 for symbol in outer) for x in program.stores if outer
+        }
         across = [_sectors(graph, name) for name, is_along in along.items() if not is_along]
         return sum(across)
     if not program.reductions or not program.col_loops:
@@ -110,7 +126,11 @@ def _scattered_bytes(graph: OpGraph, program: Program) -> int:
     last, rows = program.col_loops[-1].symbol, [loop.symbol for loop in program.row_loops]
     of = {x.tensor: x.access.offset for x in (*program.loads, *program.stores) if x.tensor and x.level == ELEMENT}
     by_col = sum(_sectors(graph, name) for name, offset in of.items() if offset.coeff(last) == 1)
-    by_row = sum(_sectors(graph, name) for name, offset in of.items() if offset.coeff(last) != 1 and any(offset.coeff(row) == 1 for row in rows))
+    by_row = sum(
+        _sectors(graph, name)
+        for name, offset in of.items()
+        if offset.coeff(last) != 1 and any(offset.coeff(row) == 1 for row in rows)
+    )
     return min(by_col, by_row)
 
 

@@ -12,7 +12,8 @@ from kgen.compiler.graph.graph import Node
 from kgen.compiler.operators.op import LOWERED
 
 ALL_CUTS = 4  # cuts; runs with more possible cuts are cut only in the ways that matter most
-LONG_RUN = 32  # nodes; of a longer run, a few further cuts are tried, spread over it: a loop that forward unrolls repeats itself
+#: Nodes; of a longer run, a few further cuts are tried, spread over it: a loop that forward unrolls repeats itself.
+LONG_RUN = 32
 SOME_CUTS = 4  # further cuts of a long run
 LONG_PIECE = 16  # nodes; a kernel of more grows by several at a time
 MOST_ATTENDING = 32  # nodes from one contraction to another, with a softmax between; chains of residuals have more
@@ -38,8 +39,8 @@ class Cuts(Kernels):
     def _merged(self, pieces: Sequence[tuple[Node, ...]]) -> tuple[tuple[Node, ...], ...]:
         """The pieces with two neighbours as one kernel where the piece in front of them leaves its last nodes to it.
 
-        ``[linear, add, square] [mean, rsqrt] [mul]`` becomes ``[linear, add] [square, mean, rsqrt, mul]``: a kernel less, and
-        the squares are not stored.
+        ``[linear, add, square] [mean, rsqrt] [mul]`` becomes ``[linear, add] [square, mean, rsqrt, mul]``: a kernel
+        less, and the squares are not stored.
         """
         left, at = list(pieces), 0
         while at + 2 < len(left):
@@ -72,8 +73,8 @@ class Cuts(Kernels):
     def _half_fused(self, pieces: Sequence[tuple[Node, ...]]) -> bool:
         """Whether a contraction leaves a pointwise operator that it could take to another kernel, and cannot win so.
 
-        That is so where it took others already, or where the other kernel is pointwise as a whole. Two kernels with results of one
-        recurrence cannot win, either.
+        That is so where it took others already, or where the other kernel is pointwise as a whole. Two kernels with
+        results of one recurrence cannot win, either.
         """
         if any(of_one_recurrence(piece[-1], following[0]) for piece, following in zip(pieces, pieces[1:])):
             return True
@@ -141,7 +142,8 @@ class Cuts(Kernels):
         return tuple(found)
 
     def _attending(self, run: Sequence[Node]) -> int:
-        """How many nodes from the first are two contractions with a softmax between that make one kernel; 1 where they do not."""
+        """How many nodes from the first are two contractions with a softmax between that make one kernel; 1 where they
+        do not."""
         if not is_contraction(run[0]):
             return 1
         end = next((at for at, node in enumerate(run[1:], 1) if is_contraction(node)), 0)

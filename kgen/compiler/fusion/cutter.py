@@ -17,7 +17,9 @@ from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import label
 
 MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
-REPAIRS = 4  # rounds; a choice of cuts whose kernels lack values that no other one stores is cut further so often at most
+REPAIRS = (
+    4  # rounds; a choice of cuts whose kernels lack values that no other one stores is cut further so often at most
+)
 
 #: A part of a choice of cuts: the nodes of a kernel, or a library call.
 Piece = tuple[Node, ...] | Node
@@ -36,7 +38,8 @@ class Cutter(Cuts):
             yield from self._plans_without_spoilers(fusable)
 
     def _plans_without_spoilers(self, fusable: frozenset[str]) -> Iterator[FusionPlan]:
-        """The plans of these nodes. Where there are none, a value that a kernel must compute again and cannot is a library call.
+        """The plans of these nodes. Where there are none, a value that a kernel must compute again and cannot is a
+        library call.
 
         ``embedding(ids)`` is such a value: a reduction does not store it, and no linear layer looks it up to add it.
         """
@@ -63,7 +66,8 @@ class Cutter(Cuts):
                 yield plan_of(self.variant, steps, self.programs)
 
     def _repaired(self, fusable: frozenset[str], pieces: list[Piece], spoilers: set[str]) -> tuple[Step, ...] | None:
-        """The steps of a choice of cuts. A value that a kernel does not store, and others need stored, becomes a kernel of its own."""
+        """The steps of a choice of cuts. A value that a kernel does not store, and others need stored, becomes a kernel
+        of its own."""
         for _ in range(REPAIRS):
             needed: set[str] = set()
             steps = self.steps(fusable, pieces, needed)
@@ -96,7 +100,8 @@ class Cutter(Cuts):
     def steps(self, fusable: frozenset[str], pieces: Sequence[Piece], spoilers: set[str]) -> tuple[Step, ...] | None:
         """The steps of one choice of cuts, with each kernel's name and outputs; ``None`` where a value is missing.
 
-        ``spoilers`` then gets the values that are not stored, and that a library call reads or no template computes again.
+        ``spoilers`` then gets the values that are not stored, and that a library call reads or no template computes
+        again.
         """
         graph = self.graph
         libraries = {n.name for n in graph.nodes} - fusable
@@ -138,7 +143,13 @@ class Cutter(Cuts):
             over = None
             if template.in_place:
                 in_two_passes = partial(self.lowered, taken.nodes, taken.outputs, two_passes=True)
-                over = overwritten(graph, program, in_two_passes, libraries, lambda value, number=number: last_read.get(value, -1) > number)
+                over = overwritten(
+                    graph,
+                    program,
+                    in_two_passes,
+                    libraries,
+                    lambda value, number=number: last_read.get(value, -1) > number,
+                )
             own = {n.name for n in piece} | self._cheap
             name = kernel_name([label(graph.node(n)) for n in taken.nodes if n in own], taken_names)
             steps.append(Kernel(name, template.name, taken.nodes, taken.outputs, over))
@@ -156,7 +167,8 @@ class Cutter(Cuts):
         return replace(taken, nodes=tuple(dict.fromkeys(nodes)))
 
     def _views_of(self, values: Sequence[str], made: set[str]) -> list[Step]:
-        """The library's calls that make these values on the way, but for those that are ``made``, to which they are added."""
+        """The library's calls that make these values on the way, but for those that are ``made``, to which they are
+        added."""
         found = dict.fromkeys(n for v in values for n in on_the_way(self.graph, self.free, v) if n not in made)
         made.update(found)
         return [*map(Library, found)]

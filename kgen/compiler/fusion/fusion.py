@@ -11,8 +11,8 @@ In a plan's name, the name of the kernel's template stands before each bracket.
 
 Operators that follow one another and that templates take form *runs*. A plan cuts each run into kernels. An operator
 that no template takes stays a library call. Some templates do not store the values that a kernel computes on its way.
-A later kernel computes such a value again from stored ones. Views and cheap maps of one stored value are in no run: each
-kernel that reads one computes it.
+A later kernel computes such a value again from stored ones. Views and cheap maps of one stored value are in no run:
+each kernel that reads one computes it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
 
 @lru_cache(maxsize=4)
 def _programs_of(graph: OpGraph) -> Lowered:
-    """The programs of all variants of a graph, which are the same for all devices; begun empty, for its plans to fill."""
+    """The programs of all variants of a graph, which are the same for all devices; begun empty, for its plans to
+    fill."""
     return {}
 
 

@@ -37,7 +37,8 @@ Asked = dict[tuple[Any, ...], "Template | None"]
 
 @dataclass(frozen=True)
 class Taken:
-    """A kernel of some nodes and the views between and before them, which are among ``nodes``; it stores ``outputs``."""
+    """A kernel of some nodes and the views between and before them, which are among ``nodes``; it stores
+    ``outputs``."""
 
     nodes: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -70,10 +71,11 @@ class Kernels:
 
     @cached_property
     def _cheap(self) -> frozenset[str]:
-        """Maps of one stored value that cost next to nothing: reading that value moves no more bytes than reading the map's result.
+        """Maps of one stored value that cost next to nothing: reading that value moves no more bytes than reading the
+        map's result.
 
-        Values that follow the batch inside of other dimensions, too, since no kernel stores them. Each kernel that reads
-        such a result computes it. All its users are operators that a template takes with the map.
+        Values that follow the batch inside of other dimensions, too, since no kernel stores them. Each kernel that
+        reads such a result computes it. All its users are operators that a template takes with the map.
         """
         graph, found = self.graph, made_on_the_way(self.graph)
         kept = {root for r in graph.returns for root in roots(graph, found, r)} | graph.changed
@@ -89,21 +91,34 @@ class Kernels:
         return frozenset(cheap)
 
     def _is_cheap(self, node: Node, cheap: set[str]) -> bool:
-        """Whether the node is a map of few operations of an input, or of a value that has fewer bytes than its result."""
+        """Whether the node is a map of few operations of an input, or of a value that has fewer bytes than its
+        result."""
         if node.effect or node.name in made_on_the_way(self.graph) or node.op not in OPS or len(set(node.values)) != 1:
             return False
         of, result = self.graph.type(node.values[0]).nbytes, node.type.nbytes if node.type else 0
-        stored = all(r in cheap or not self.graph.producer(r) for r in roots(self.graph, made_on_the_way(self.graph), node.values[0]))
+        stored = all(
+            r in cheap or not self.graph.producer(r)
+            for r in roots(self.graph, made_on_the_way(self.graph), node.values[0])
+        )
         few = of_few(node) and stored and result >= of  # a thread that reads an element reads the others, too
-        return few or (is_pointwise(node) and OPS[node.op].flops <= CHEAP_FLOPS and (result > of or (stored and result == of)))
+        return few or (
+            is_pointwise(node) and OPS[node.op].flops <= CHEAP_FLOPS and (result > of or (stored and result == of))
+        )
 
     def _is_never_stored(self, node: Node) -> bool:
-        """Whether the node can be a part of kernels alone: ``torch.stack((x, y))`` of tensors whose rows follow the batch."""
+        """Whether the node can be a part of kernels alone: ``torch.stack((x, y))`` of tensors whose rows follow the
+        batch."""
         type_ = node.type
-        return kind_of(node) in (Kind.INDEXED, Kind.POINTWISE) and not node.effect and any(type_.multiples[1:]) and not type_.batch_inside
+        return (
+            kind_of(node) in (Kind.INDEXED, Kind.POINTWISE)
+            and not node.effect
+            and any(type_.multiples[1:])
+            and not type_.batch_inside
+        )
 
     def _takes_up(self, user: Node, free: frozenset[str]) -> bool:
-        """Whether a kernel of this node can compute the free nodes that it reads. A contraction may be a library call."""
+        """Whether a kernel of this node can compute the free nodes that it reads. A contraction may be a library
+        call."""
         if kind_of(user) not in LOWERED - {Kind.CONTRACTION}:
             return False
         return self._template(next(with_views(self.graph, free, (user.name,))), (user.name,)) is not None
@@ -111,7 +126,8 @@ class Kernels:
     def _taken(self, names: Sequence[str]) -> Taken | None:
         """The kernel of these nodes, if a template takes it.
 
-        It stores every value that other nodes use, or the last value and effects alone where no template stores the others.
+        It stores every value that other nodes use, or the last value and effects alone where no template stores the
+        others.
         """
         key = tuple(names)
         if key not in self._known:
@@ -138,7 +154,8 @@ class Kernels:
         return self.programs.lowered(tuple(names), tuple(outputs), two_passes=two_passes)
 
     def _template(self, nodes: Sequence[str], outputs: Sequence[str]) -> Template | None:
-        """The template that takes the kernel of these nodes; models repeat their layers, so that most have been asked about."""
+        """The template that takes the kernel of these nodes; models repeat their layers, so that most have been asked
+        about."""
         alike = self.graph.structure(nodes, outputs)
         found = self._asked.get(alike, _NOT_ASKED)
         if found is _NOT_ASKED:
@@ -146,7 +163,8 @@ class Kernels:
         return found
 
     def _find_template(self, nodes: Sequence[str], outputs: Sequence[str]) -> Template | None:
-        """The same, of one that has not been asked about. In a network, nodes make no kernel where others of their form made none."""
+        """The same, of one that has not been asked about. In a network, nodes make no kernel where others of their form
+        made none."""
         form = self.graph.form(nodes, outputs) if self.many else None
         if form in self._refused:
             return None

@@ -12,10 +12,14 @@ from kgen.compiler.operators.table import OPS
 
 
 def overwritten(
-    graph: OpGraph, program: Program, in_two_passes: Callable[[], Program | None], libraries: set[str],
+    graph: OpGraph,
+    program: Program,
+    in_two_passes: Callable[[], Program | None],
+    libraries: set[str],
     needed: Callable[[str], bool],
 ) -> str | None:
-    """An operand that the kernel's one full-size output may be written over, since nothing is ``needed`` of it afterwards.
+    """An operand that the kernel's one full-size output may be written over, since nothing is ``needed`` of it
+    afterwards.
 
     ``in_two_passes`` lowers the kernel's program with reductions that take two passes.
     """
@@ -27,7 +31,9 @@ def overwritten(
             continue
         aliases = _aliases(graph, load.tensor, libraries)
         fresh = graph.producer(load.tensor) is not None and not _may_be_view(graph, load.tensor, libraries)
-        read = {x.tensor for x in program.reads if x is not load}.union(program.contraction.reads if program.contraction else ())
+        read = {x.tensor for x in program.reads if x is not load}.union(
+            program.contraction.reads if program.contraction else ()
+        )
         if not fresh or aliases & read or any(map(needed, aliases)) or _read_after_store(program, load.tensor):
             continue
         other = in_two_passes()
@@ -52,7 +58,9 @@ def _aliases(graph: OpGraph, tensor: str, libraries: set[str]) -> set[str]:
     """The tensor, and the values that may share its memory."""
     found, waiting = {tensor}, [tensor]
     while waiting:
-        views = [n.name for n in graph.users(waiting.pop()) if n.name not in found and _may_be_view(graph, n.name, libraries)]
+        views = [
+            n.name for n in graph.users(waiting.pop()) if n.name not in found and _may_be_view(graph, n.name, libraries)
+        ]
         found.update(views)
         waiting += views
     return found

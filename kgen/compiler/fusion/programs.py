@@ -44,7 +44,8 @@ class Programs:
 
 
 def _lowered(graph: OpGraph, nodes: tuple[str, ...], outputs: tuple[str, ...], two_passes: bool) -> Program:
-    """The program of loops over elements, or else that of products of small matrices. Raises :class:`NotFusable` where there is none."""
+    """The program of loops over elements, or else that of products of small matrices. Raises :class:`NotFusable` where
+    there is none."""
     try:
         return lower(graph, nodes, outputs, two_passes=two_passes)
     except NotFusable:

@@ -44,7 +44,11 @@ def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> st
     if op.kind is not Kind.VIEW and node.name in made_on_the_way(graph):
         return "it is made of numbers alone: kernels make it where they read it, the library makes it for others"
     if op.kind is Kind.IDENTITY:
-        return "it changes the order of dimensions in memory" if "memory_format" in keywords(node.call) else "it returns its operand"
+        return (
+            "it changes the order of dimensions in memory"
+            if "memory_format" in keywords(node.call)
+            else "it returns its operand"
+        )
     if op.kind is Kind.VIEW:
         return "it is a view of its operand"
     if op.kind is Kind.BATCH_NORM:
@@ -65,7 +69,11 @@ def _refused(graph: OpGraph, node: Node) -> str:
     if node.op.endswith(CHANNELS_LAST):
         return "the library reads its images with channels last, which our kernels of it do not"
     if node.op in RECURRENT_CALLS:
-        return _NO_FASTER if layers_of(graph, node) else "our kernels of recurrent layers are for one dtype, without projections and dropout between layers"
+        return (
+            _NO_FASTER
+            if layers_of(graph, node)
+            else "our kernels of recurrent layers are for one dtype, without projections and dropout between layers"
+        )
     known = BY_TARGET.get(node.op)
     if known is None:
         return f"no kernel of ours computes {node.op.removesuffix('.default')}"

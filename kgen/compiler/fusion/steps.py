@@ -16,8 +16,10 @@ from kgen.compiler.rewrites.table import Variant
 
 #: Functions of the C library and of CUDA: a kernel of one operator of that name has another name.
 _C_FUNCTIONS = frozenset(
-    "abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh div erf erfc exp exp2 expm1 fdim floor fma fmax fmin "
-    "fmod frexp gamma hypot index isfinite isinf isnan ldexp lgamma log log10 log1p log2 logb modf nan nearbyint nextafter norm pow "
+    "abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh div erf erfc exp exp2 expm1 fdim floor fma "
+    "fmax fmin "
+    "fmod frexp gamma hypot index isfinite isinf isnan ldexp lgamma log log10 log1p log2 logb modf nan nearbyint "
+    "nextafter norm pow "
     "remainder remove rint round rsqrt select signbit sin sinh sqrt tan tanh tgamma trunc".split()
 )
 
@@ -120,7 +122,9 @@ class FusionPlan:
         written = sum(self.graph.type(name).nbytes for name in kernel.outputs)
         gathered = {load.tensor for load in program.reads if load.args}
         names = {*program.operands, *kernel.outputs}
-        return sum(min(t.nbytes, written) if name in gathered else t.nbytes for name in names for t in (self.graph.type(name),))
+        return sum(
+            min(t.nbytes, written) if name in gathered else t.nbytes for name in names for t in (self.graph.type(name),)
+        )
 
 
 def plan_of(variant: Variant, steps: Sequence[Step], programs: Programs) -> FusionPlan:

@@ -37,7 +37,8 @@ class Template(Protocol):
         """Whether a kernel of this schedule computes the program, with all that it stores."""
 
     def copied(self, program: Program, /) -> Sequence[str]:
-        """The operands that a kernel of the program keeps in another form where they are weights: packed, or split into terms."""
+        """The operands that a kernel of the program keeps in another form where they are weights: packed, or split into
+        terms."""
 
 
 def suits(template: Template, graph: OpGraph, program: Program) -> bool:

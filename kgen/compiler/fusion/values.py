@@ -31,7 +31,9 @@ def made_on_the_way(graph: OpGraph) -> frozenset[str]:
         indices: set[str] = set()
         for n in graph.nodes:
             kind = kind_of(n)
-            if kind is Kind.CONSTANT or (kind in (Kind.VIEW, Kind.POINTWISE) and n.values and indices.issuperset(n.values)):
+            if kind is Kind.CONSTANT or (
+                kind in (Kind.VIEW, Kind.POINTWISE) and n.values and indices.issuperset(n.values)
+            ):
                 indices.add(n.name)
         views = {n.name for n in graph.nodes if kind_of(n) is Kind.VIEW}
         found = frozenset(indices | views)
@@ -40,7 +42,8 @@ def made_on_the_way(graph: OpGraph) -> frozenset[str]:
 
 
 def roots(graph: OpGraph, free: frozenset[str], value: str) -> frozenset[str]:
-    """The value that this one is a view or a free map of; itself where it is neither; nothing where indices alone make it."""
+    """The value that this one is a view or a free map of; itself where it is neither; nothing where indices alone make
+    it."""
     return _ways(graph, free, value)[0]
 
 
@@ -60,7 +63,10 @@ def _ways(graph: OpGraph, free: frozenset[str], value: str) -> tuple[frozenset[s
             known[value] = frozenset((value,)), ()
         else:
             ways = [_ways(graph, free, v) for v in node.values]
-            known[value] = frozenset().union(*(roots for roots, _ in ways)), (*(name for _, chain in ways for name in chain), value)
+            known[value] = (
+                frozenset().union(*(roots for roots, _ in ways)),
+                (*(name for _, chain in ways for name in chain), value),
+            )
     return known[value]
 
 
@@ -71,7 +77,8 @@ def readers(graph: OpGraph, views: frozenset[str], name: str) -> Iterator[Node]:
 
 
 def with_views(graph: OpGraph, free: frozenset[str], names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The nodes with all the views that they read through; with those of weights and of their own results; of these alone.
+    """The nodes with all the views that they read through; with those of weights and of their own results; of these
+    alone.
 
     Free maps are in all of them. A product may read a weight's columns for its rows where its other operand is a copy.
     """
@@ -91,8 +98,11 @@ def with_views(graph: OpGraph, free: frozenset[str], names: Sequence[str]) -> It
     yield from dict.fromkeys(tuple(dict.fromkeys(choice)) for choice in (every, of_weights, inner))
 
 
-def in_runs(graph: OpGraph, free: frozenset[str], fusable: frozenset[str], groups: Sequence[frozenset[str]] = ()) -> list[Node]:
-    """The nodes but free ones, with library calls as early as their operands allow: chains behind them stay in one piece.
+def in_runs(
+    graph: OpGraph, free: frozenset[str], fusable: frozenset[str], groups: Sequence[frozenset[str]] = ()
+) -> list[Node]:
+    """The nodes but free ones, with library calls as early as their operands allow: chains behind them stay in one
+    piece.
 
     Maps of one value stand side by side: both halves of ``x * cos + turned(x) * sin``, with no product between them.
     The nodes of a group stay in one piece, too: they come as soon as the values are there that the whole group reads.
@@ -124,7 +134,9 @@ def in_runs(graph: OpGraph, free: frozenset[str], fusable: frozenset[str], group
         effects = [n for n in ready if n.effect and n.name in fusable]
         alike = [n for n in ready if out and _reduce_alike(n, out[-1])]
         together = [n for n in alike if of_one_recurrence(n, out[-1])]
-        beside = [n for n in ready if out and is_pointwise(n) and is_pointwise(out[-1]) and read[n.name] & read[out[-1].name]]
+        beside = [
+            n for n in ready if out and is_pointwise(n) and is_pointwise(out[-1]) and read[n.name] & read[out[-1].name]
+        ]
         node = (together or libraries or effects or alike or follows or beside or ready)[0]
         at_hand.remove(places[node.name])
         for name in waiting.get(node.name, ()):
@@ -151,13 +163,19 @@ def _leads_to(missing: Mapping[str, set[str]], value: str, group: frozenset[str]
 def _reduce_alike(a: Node, b: Node) -> bool:
     """Whether one loop finds both results.
 
-    They are reductions of one value along the same dimensions, scatters at the same places, or results of one recurrence.
+    They are reductions of one value along the same dimensions, scatters at the same places, or results of one
+    recurrence.
     """
     if of_one_recurrence(a, b):
         return True
     if {kind_of(a), kind_of(b)} == {Kind.SCATTER}:
         return not set(a.values[1:]).isdisjoint(b.values[1:])
-    return {kind_of(a), kind_of(b)} == {Kind.REDUCTION} and of_few(a) == of_few(b) and a.inputs[0] == b.inputs[0] and a["dims"] == b["dims"]
+    return (
+        {kind_of(a), kind_of(b)} == {Kind.REDUCTION}
+        and of_few(a) == of_few(b)
+        and a.inputs[0] == b.inputs[0]
+        and a["dims"] == b["dims"]
+    )
 
 
 def of_one_recurrence(a: Node, b: Node) -> bool:
@@ -166,7 +184,8 @@ def of_one_recurrence(a: Node, b: Node) -> bool:
 
 
 def connected(graph: OpGraph, free: frozenset[str], piece: Sequence[Node]) -> bool:
-    """Whether every node but the first reads an earlier one, or a value that an earlier one reads; views do not count."""
+    """Whether every node but the first reads an earlier one, or a value that an earlier one reads; views do not
+    count."""
     seen: set[str] = set()
     for node in piece:
         read = {root for v in node.values for root in roots(graph, free, v)}
@@ -189,7 +208,8 @@ def used_outside(graph: OpGraph, free: frozenset[str], names: Sequence[str]) -> 
 
 
 def pulled(graph: OpGraph, free: frozenset[str], node: Node, stored: set[str], have: list[str]) -> list[str]:
-    """Operands of the node that no kernel stored, in order, with what they need in turn. Views of stored ones are none of them."""
+    """Operands of the node that no kernel stored, in order, with what they need in turn. Views of stored ones are none
+    of them."""
     out: list[str] = []
     for value in node.values:
         producer = graph.producer(value)

@@ -3,9 +3,10 @@
     z * w            (re, im) -> stack(z.re * w.re - z.im * w.im, z.re * w.im + z.im * w.re)
     z.reshape(s)     the pairs' reshape(*s, 2)
 
-A tensor of complex numbers has the memory of a float32 tensor with one more dimension, of two elements. Each function here
-is an operator on such pairs, in ATen's operators: the decomposition of the operator on complex numbers. An operator without
-one stays a library call. :func:`torch.view_as_real` and :func:`torch.view_as_complex`, which move nothing, stand between both.
+A tensor of complex numbers has the memory of a float32 tensor with one more dimension, of two elements. Each function
+here is an operator on such pairs, in ATen's operators: the decomposition of the operator on complex numbers. An
+operator without one stays a library call. :func:`torch.view_as_real` and :func:`torch.view_as_complex`, which move
+nothing, stand between both.
 """
 
 from __future__ import annotations
@@ -146,7 +147,8 @@ def _together(name: str) -> Callable[..., Any]:
     return run
 
 
-#: By the operator's name. Arguments of complex numbers are :class:`Pairs`; so is the result, as a real tensor, if it is one.
+#: By the operator's name. Arguments of complex numbers are :class:`Pairs`; so is the result, as a real tensor, if it is
+#: one.
 PAIRED: dict[str, Callable[..., Any]] = {
     TO_COMPLEX: lambda x: x,
     TO_PAIRS: lambda x: x.of,
@@ -166,8 +168,14 @@ PAIRED: dict[str, Callable[..., Any]] = {
     "aten.div.Tensor": _div,
     "aten.add.Tensor": _add(1),
     "aten.sub.Tensor": _add(-1),
-    **{f"aten.{name}": _with_sizes(name) for name in ("view.default", "reshape.default", "_unsafe_view.default", "expand.default")},
-    **{f"aten.{name}": _with_dims(name, 1) for name in ("unsqueeze.default", "squeeze.dim", "select.int", "slice.Tensor", "unflatten.int")},
+    **{
+        f"aten.{name}": _with_sizes(name)
+        for name in ("view.default", "reshape.default", "_unsafe_view.default", "expand.default")
+    },
+    **{
+        f"aten.{name}": _with_dims(name, 1)
+        for name in ("unsqueeze.default", "squeeze.dim", "select.int", "slice.Tensor", "unflatten.int")
+    },
     "aten.transpose.int": _with_dims("transpose.int", 2),
     "aten.flatten.using_ints": _flatten,
     "aten.permute.default": _permute,
@@ -177,12 +185,15 @@ PAIRED: dict[str, Callable[..., Any]] = {
     "aten.stack.default": _together("stack.default"),
     "aten.clone.default": lambda x, **_: x.of.clone(),
     "aten.contiguous.default": lambda x, **_: x.of.contiguous(),
-}  # fmt: skip
+}
 
 
 def is_paired(target: str, given: Sequence[Any]) -> bool:
-    """Whether a call with these arguments is one on complex numbers, or makes some, that has an entry in :data:`PAIRED`."""
+    """Whether a call with these arguments is one on complex numbers, or makes some, that has an entry in
+    :data:`PAIRED`."""
     import torch
 
     makes = target in (TO_COMPLEX, "aten.complex.default", "aten.polar.default")
-    return target in PAIRED and (makes or any(x.is_complex() if isinstance(x, torch.Tensor) else isinstance(x, complex) for x in given))
+    return target in PAIRED and (
+        makes or any(x.is_complex() if isinstance(x, torch.Tensor) else isinstance(x, complex) for x in given)
+    )

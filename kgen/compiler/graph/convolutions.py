@@ -1,10 +1,11 @@
 """Convolutions: contractions of a window that moves over an image.
 
-    y[n, m, o] = sum over taps t and channels c of  x[n, c, q * stride + offset[t]] * w[m, c, t]      o = first + step * q
+    y[n, m, o] = sum over taps t and channels c of  x[n, c, q * stride + offset[t]] * w[m, c, t]
+    o = first + step * q
 
 An ordinary convolution is one such sum, with first 0 and step 1. A transposed one of stride s is s sums along each
-dimension: one for each *residue* of the output's index. None of them multiplies by zeros. Outputs that are pooled p at a
-time are p sums, whose values come together in one.
+dimension: one for each *residue* of the output's index. None of them multiplies by zeros. Outputs that are pooled p at
+a time are p sums, whose values come together in one.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ TARGETS = {
 class Residue:
     """Outputs ``first``, ``first + step``, ... of a dimension, ``count`` of them.
 
-    Output q reads input ``q * stride + offset + tap * offset_step`` for each tap below ``taps``. It takes that times the
-    kernel's element ``element + tap * element_step``. Inputs that lie outside are 0.
+    Output q reads input ``q * stride + offset + tap * offset_step`` for each tap below ``taps``. It takes that times
+    the kernel's element ``element + tap * element_step``. Inputs that lie outside are 0.
     """
 
     first: int
@@ -47,7 +48,8 @@ class Residue:
 
 @dataclass(frozen=True)
 class Line:
-    """One dimension that a window moves along. ``pool`` outputs side by side are pooled; ``out`` counts all that there are."""
+    """One dimension that a window moves along. ``pool`` outputs side by side are pooled; ``out`` counts all that there
+    are."""
 
     size: int
     out: int
@@ -58,7 +60,8 @@ class Line:
     pool: int = 1
 
     def residues(self, transposed: bool) -> tuple[Residue, ...]:
-        """The residues of the dimension that have an output: those of a pooling window, or of a transposed convolution's stride.
+        """The residues of the dimension that have an output: those of a pooling window, or of a transposed
+        convolution's stride.
 
         Raises :class:`ValueError` where a window of outputs is no multiple of that stride.
         """
@@ -71,12 +74,32 @@ class Line:
         """Input i and element k of a transposed convolution meet in output ``i * stride - padding + k * dilation``."""
         count = self.out // self.pool if self.pool > 1 else -(-(self.out - first) // step)
         if not transposed:
-            return Residue(first, step, count, step * self.stride, self.kernel, first * self.stride - self.padding, self.dilation, 0, 1)
+            return Residue(
+                first,
+                step,
+                count,
+                step * self.stride,
+                self.kernel,
+                first * self.stride - self.padding,
+                self.dilation,
+                0,
+                1,
+            )
         between = self.stride // math.gcd(self.stride, self.dilation)
         found = [k for k in range(self.kernel) if (first + self.padding - k * self.dilation) % self.stride == 0]
         element = found[0] if found else 0
         offset = (first + self.padding - element * self.dilation) // self.stride
-        return Residue(first, step, count, step // self.stride, len(found), offset, -self.dilation * between // self.stride, element, between)
+        return Residue(
+            first,
+            step,
+            count,
+            step // self.stride,
+            len(found),
+            offset,
+            -self.dilation * between // self.stride,
+            element,
+            between,
+        )
 
 
 @dataclass(frozen=True)
@@ -131,7 +154,13 @@ def attributes(call: Any) -> dict[str, Any] | None:
     if len(x) != rank + 2 or not stride or not dilation or padding is None or min(padding, default=0) < 0:
         return None
     transposed = "conv_transpose" in call.target
-    return {"stride": stride, "padding": padding, "dilation": dilation, "groups": arguments["groups"], "transposed": transposed}
+    return {
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": arguments["groups"],
+        "transposed": transposed,
+    }
 
 
 def _each(value: Any, rank: int) -> tuple[int, ...] | None:

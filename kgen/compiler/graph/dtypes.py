@@ -12,9 +12,9 @@ from dataclasses import dataclass
 class DType:
     """One dtype: ``memory`` is the C type of an element, of ``nbytes`` bytes. ``kind`` is one of bool, int, float.
 
-    ``value`` is the C type of a value in a register, of ``value_nbytes`` bytes. ``epsilon`` is the distance from 1 to the next
-    number; 0 of integers. ``mma`` and ``wgmma`` are functions that multiply such operands on tensor cores as they are.
-    Without one, tensor cores take operands as terms of float16.
+    ``value`` is the C type of a value in a register, of ``value_nbytes`` bytes. ``epsilon`` is the distance from 1 to
+    the next number; 0 of integers. ``mma`` and ``wgmma`` are functions that multiply such operands on tensor cores as
+    they are. Without one, tensor cores take operands as terms of float16.
     """
 
     memory: str

@@ -1,4 +1,5 @@
-"""Einsum: sums of products of several operands, as products of two of them after one another, in the order of the fewest operations.
+"""Einsum: sums of products of several operands, as products of two of them after one another, in the order of the
+fewest operations.
 
     bi,ij,bj->b     (x @ a) * y, summed over j: one matrix product, and one reduction
     bhls,bhl->bhs   a product of elements, and a reduction: no matrix has one row
@@ -100,12 +101,16 @@ def einsum(of: Equation, tensors: Sequence[Array], products: Products) -> Any:
 
 
 def _without_dots(equation: str, ranks: Sequence[int]) -> str:
-    """The equation with letters for dots, which stand for the same last dimensions of each operand, and with its result."""
+    """The equation with letters for dots, which stand for the same last dimensions of each operand, and with its
+    result."""
     inputs, arrow, result = equation.partition("->")
     free = [letter for letter in string.ascii_letters if letter not in equation]
     meant = [rank - len(of.replace("...", "")) for of, rank in zip(inputs.split(","), ranks) if "..." in of]
     dots = "".join(free[: max(meant, default=0)])
-    labels = [of.replace("...", dots[len(dots) - rank + len(of.replace("...", "")) :]) for of, rank in zip(inputs.split(","), ranks)]
+    labels = [
+        of.replace("...", dots[len(dots) - rank + len(of.replace("...", "")) :])
+        for of, rank in zip(inputs.split(","), ranks)
+    ]
     if not arrow:
         once = (letter for letter in set(inputs) - set(",.") if inputs.count(letter) == 1)
         result = ("..." if "..." in inputs else "") + "".join(sorted(once))
@@ -141,9 +146,13 @@ def _order(labels: Sequence[str], result: str, sizes: Mapping[str, int]) -> tupl
 def _in_order(a: _Operand, b: _Operand, result: str) -> tuple[_Operand, _Operand]:
     """Both operands, the one with the innermost letter of the result last: its columns lie side by side there.
 
-    Only a batch of matrices is turned so. Rows of a single product stay those of the left operand, since weights stand on the right.
+    Only a batch of matrices is turned so. Rows of a single product stay those of the left operand, since weights stand
+    on the right.
     """
-    own = [max((result.find(label) for label in x.labels if label not in y.labels), default=-1) for x, y in ((a, b), (b, a))]
+    own = [
+        max((result.find(label) for label in x.labels if label not in y.labels), default=-1)
+        for x, y in ((a, b), (b, a))
+    ]
     shared = any(label in b.labels and label in result for label in a.labels)
     return (b, a) if shared and own[0] > own[1] else (a, b)
 
@@ -163,7 +172,11 @@ def _product(a: _Operand, b: _Operand, wanted: set[str], sizes: Mapping[str, int
     turned = b.labels == batch + cols + along  # rows of the right operand lie side by side
     right = b.tensor if turned else b.ordered(batch + along + cols)
     if not batch:
-        found = products.linear(left.reshape(m, k), right.reshape(n, k)) if turned else left.reshape(m, k) @ right.reshape(k, n)
+        found = (
+            products.linear(left.reshape(m, k), right.reshape(n, k))
+            if turned
+            else left.reshape(m, k) @ right.reshape(k, n)
+        )
     else:
         right = right.reshape(many, n, k).transpose(1, 2) if turned else right.reshape(many, k, n)
         found = products.bmm(left.reshape(many, m, k), right)

@@ -1,8 +1,8 @@
 """OpGraph: a problem's forward as operators with shapes: plain data that needs no torch.
 
-    Input ──┐
-            ├─> Node ──> Node ──> outputs
-    Weight ─┘     (Folded weights are computed from other weights, once per change of them)
+Input ──┐
+        ├─> Node ──> Node ──> outputs
+Weight ─┘     (Folded weights are computed from other weights, once per change of them)
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class NotFusable(Exception):
 
 @dataclass(frozen=True)
 class Tensor:
-    """The type of a value: ``shape`` at the captured batch; ``multiples[i]`` is m where dimension i is m * batch, else 0."""
+    """The type of a value: ``shape`` at the captured batch; ``multiples[i]`` is m where dimension i is m * batch, else
+    0."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -136,11 +137,11 @@ Operand = Union[str, int, float]
 class Node:
     """One operator.
 
-    ``op`` is its name in :data:`kgen.compiler.operators.table.OPS`, or the ATen name of an operator that is not in the table.
-    ``call`` is the library's way of computing it from ``values``; ``None`` where the library has none.
+    ``op`` is its name in :data:`kgen.compiler.operators.table.OPS`, or the ATen name of an operator that is not in the
+    table. ``call`` is the library's way of computing it from ``values``; ``None`` where the library has none.
     ``effect`` marks a node that is run for what it changes (a buffer), so it is never dropped or moved across others.
-    ``parts`` are the operators that it decomposes into; ``origin`` is the node that it is a part of, if any.
-    ``tf32`` says that PyTorch multiplies the operands of a convolution in TF32 at the captured batch size. ``products`` of
+    ``parts`` are the operators that it decomposes into; ``origin`` is the node that it is a part of, if any. ``tf32``
+    says that PyTorch multiplies the operands of a convolution in TF32 at the captured batch size. ``products`` of
     float16 terms are as accurate as PyTorch at every batch size. A rewrite keeps both.
     """
 
@@ -186,8 +187,8 @@ class OpGraph:
     ``batch`` is the batch size captured; ``batch_input`` is the input whose first dimension follows it (``None``: every
     size is fixed). ``guards`` lists arguments that are no tensors, as Python source, with the value that they had.
     ``signature`` is the text of forward's parameters. ``orders`` has, for each of ``returns``, the dimensions from the
-    outermost in PyTorch's memory to the innermost; an empty one is their own order. Without ``weight_copies``, plans keep no weight
-    in another form beside it.
+    outermost in PyTorch's memory to the innermost; an empty one is their own order. Without ``weight_copies``, plans
+    keep no weight in another form beside it.
     """
 
     inputs: tuple[Input, ...]
@@ -279,7 +280,11 @@ class OpGraph:
 
         def kind(value: str) -> tuple[Any, ...]:
             type_ = self._types.get(value)
-            of = type_ and (type_.dtype, type_.multiples, *(sizes.setdefault(size, -len(sizes)) for size in type_.shape))
+            of = type_ and (
+                type_.dtype,
+                type_.multiples,
+                *(sizes.setdefault(size, -len(sizes)) for size in type_.shape),
+            )
             return self._kinds.get(value, ""), of
 
         for node in map(self.node, nodes):

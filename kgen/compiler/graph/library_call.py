@@ -1,11 +1,12 @@
-"""Library calls: how PyTorch computes a node, as an operator with arguments, and never as text that a later stage reads.
+"""Library calls: how PyTorch computes a node, as an operator with arguments, and never as text that a later stage
+reads.
 
     Applied("aten.linear.default", (X, Y, Z))           F.linear(x, weight, bias)
     torch_("addcmul", Z, X.method("float"), Y)          torch.addcmul(shift, x.float(), scale)
     (X - Y) * Z                                         (x - mean) * scale
 
-Arguments are numbers, strings, ``None``, tuples, :class:`Many`, :class:`BatchSize` and other calls. :func:`written` prints one
-as Python; rewrites match operators and arguments.
+Arguments are numbers, strings, ``None``, tuples, :class:`Many`, :class:`BatchSize` and other calls. :func:`written`
+prints one as Python; rewrites match operators and arguments.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ class Negative(LibraryCall):
 
 @dataclass(frozen=True)
 class Each(LibraryCall):
-    """``of`` for each element of ``over``, which is called by its ``names`` there: a generator, or a list in :class:`Many`."""
+    """``of`` for each element of ``over``, which is called by its ``names`` there: a generator, or a list in
+    :class:`Many`."""
 
     of: LibraryCall
     names: tuple[Bound, ...]
@@ -201,7 +203,9 @@ def dtype_named(name: str) -> Code:
 
 def widened(call: LibraryCall, dtype: str) -> LibraryCall:
     """The call with its first operand, of this dtype, made float32 where that is a half type."""
-    return with_operands(call, lambda value: value.method("float") if value == X else value) if is_narrow(dtype) else call
+    return (
+        with_operands(call, lambda value: value.method("float") if value == X else value) if is_narrow(dtype) else call
+    )
 
 
 def rounded(call: LibraryCall, dtype: str) -> LibraryCall:
@@ -250,7 +254,11 @@ def with_operands(of: Any, new: Callable[[Value], Any]) -> Any:
     if isinstance(of, Many):
         return Many(with_operands(of.items, new))
     if isinstance(of, (Applied, Method)):
-        changed = replace(of, args=with_operands(of.args, new), kwargs=tuple((name, with_operands(value, new)) for name, value in of.kwargs))
+        changed = replace(
+            of,
+            args=with_operands(of.args, new),
+            kwargs=tuple((name, with_operands(value, new)) for name, value in of.kwargs),
+        )
         return replace(changed, of=with_operands(of.of, new)) if isinstance(of, Method) else changed
     if isinstance(of, Item):
         return Item(with_operands(of.of, new), with_operands(of.index, new))
@@ -269,7 +277,10 @@ def with_operands(of: Any, new: Callable[[Value], Any]) -> Any:
 SHORTER = {
     **dict.fromkeys(("aten.view.default", "aten._unsafe_view.default"), "torch.reshape"),
     **{f"aten.{name}.default": f"F.{name}" for name in ("linear", "gelu", "mish", "relu")},
-    **{f"aten.{name}.default": f"torch.{name}" for name in ("logsumexp", "clamp", "sigmoid", "tanh", "matmul", "mm", "bmm")},
+    **{
+        f"aten.{name}.default": f"torch.{name}"
+        for name in ("logsumexp", "clamp", "sigmoid", "tanh", "matmul", "mm", "bmm")
+    },
     **{f"aten.{name}.Tensor": f"torch.{name}" for name in ("mul", "add")},
     "aten.softmax.int": "torch.softmax",
 }
@@ -308,7 +319,8 @@ class _Writer:
             case Code():
                 return of.text
             case Literal():
-                return f"torch.tensor({number_source(of.value)}{'' if of.dtype in _PLAIN else f', dtype=torch.{of.dtype}'})"
+                dtype = "" if of.dtype in _PLAIN else f", dtype=torch.{of.dtype}"
+                return f"torch.tensor({number_source(of.value)}{dtype})"
             case Many():
                 return f"[{', '.join(map(self.text, of.items))}]"
             case tuple():

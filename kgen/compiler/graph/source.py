@@ -14,11 +14,15 @@ if TYPE_CHECKING:
 
 #: Names that kernels use for themselves; a value of the graph that has one of them is called otherwise.
 RESERVED = frozenset(
-    "outer across along lines tiles row rows col lane line step item j at begin end first last vector vectors tile count shift sum square mean squares "
+    "outer across along lines tiles row rows col lane line step item j at begin end first last vector vectors tile "
+    "count shift sum square mean squares "
     "of number N K LD GROUP GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
-    "tap tap_a tap_b tap_c tap_d in_a in_b in_c in_d out_a out_b out_c out_d inside_row running totals warp so_far first_line first_col strip down before carry "
-    "inside line_of_inputs from found moments difference deviation variance workspace stream stride next ahead own origin merges inverse "
-    "merged total partial max min other piece cols rank round team teams arrivals slots slot head tail seen take request next_row next_step shared part place chunk parts span spans of_lane repaired SPAN SPANS "
+    "tap tap_a tap_b tap_c tap_d in_a in_b in_c in_d out_a out_b out_c out_d inside_row running totals warp so_far "
+    "first_line first_col strip down before carry "
+    "inside line_of_inputs from found moments difference deviation variance workspace stream stride next ahead own "
+    "origin merges inverse "
+    "merged total partial max min other piece cols rank round team teams arrivals slots slot head tail seen take "
+    "request next_row next_step shared part place chunk parts span spans of_lane repaired SPAN SPANS "
     "asm auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
     "export extern float for friend goto if inline int long mutable namespace new noexcept operator private protected "
     "public register return short signed sizeof static struct switch template this throw typedef typeid typename union "
@@ -43,7 +47,11 @@ def tensor_source(tensor: "torch.Tensor") -> str:
 
     text = number_source(tensor.tolist())
     plain = (torch.float32, torch.int64, torch.bool)
-    return f"torch.tensor({text})" if tensor.dtype in plain and tensor.numel() else f"torch.tensor({text}, dtype={tensor.dtype})"
+    return (
+        f"torch.tensor({text})"
+        if tensor.dtype in plain and tensor.numel()
+        else f"torch.tensor({text}, dtype={tensor.dtype})"
+    )
 
 
 def reshape_call(type_: Tensor) -> LibraryCall:

@@ -47,7 +47,9 @@ class Place:
     mask: tuple[Within, ...] = ()
     spelled: tuple[tuple[sympy.Symbol, str], ...] = ()
 
-    def index(self, row: str = "row", col: str = "col", at: Callable[[str], str] = str, beside: str = "", ahead: str = "") -> str:
+    def index(
+        self, row: str = "row", col: str = "col", at: Callable[[str], str] = str, beside: str = "", ahead: str = ""
+    ) -> str:
         """The offset as a C expression of ``row`` and ``col``; ``at`` spells values of the program that it holds.
 
         ``beside`` counts rows behind that row along their innermost axis, ``ahead`` columns along theirs.
@@ -99,11 +101,14 @@ class Place:
 
     @property
     def injective(self) -> bool:
-        """Whether each element of the loops is sure to have an element of the tensor to itself: each step passes all smaller ones.
+        """Whether each element of the loops is sure to have an element of the tensor to itself: each step passes all
+        smaller ones.
 
         A dependence on every axis is not enough: ``row + col`` is one element for many pairs.
         """
-        steps = {loop: step_of(self.offset, loop.symbol) for loop in (*self.row_loops, *self.col_loops) if loop.extent != 1}
+        steps = {
+            loop: step_of(self.offset, loop.symbol) for loop in (*self.row_loops, *self.col_loops) if loop.extent != 1
+        }
         rest = self.offset - sum(step * loop.symbol for loop, step in steps.items())
         if symbols_of(rest) or not all(step.is_Integer for step in steps.values()):
             return False
@@ -115,7 +120,8 @@ class Place:
         return True
 
     def mode(self, width: int, along: str = "col") -> str:
-        """How ``width`` neighbouring columns, or rows, are read: ``vector``, ``splat`` (all the same element) or ``gather``."""
+        """How ``width`` neighbouring columns, or rows, are read: ``vector``, ``splat`` (all the same element) or
+        ``gather``."""
         if width == 1:
             return "splat"
         loops = self.col_loops if along == "col" else self.row_loops
@@ -131,7 +137,8 @@ class Place:
         return self._steps_by(symbol, 1, 0, width)
 
     def _steps_by(self, symbol: sympy.Symbol, count: int, number: int, width: int) -> bool:
-        """Whether ``width`` neighbours along the axis are every ``count``-th element of a vector, from the ``number``-th on."""
+        """Whether ``width`` neighbours along the axis are every ``count``-th element of a vector, from the
+        ``number``-th on."""
         rest = self.offset - number - count * symbol
         if symbol in symbols_of(rest) or any(symbol in symbols_of(w.index) for w in self.mask):
             return False
@@ -139,14 +146,16 @@ class Place:
 
     @property
     def pairs_alternate(self) -> bool:
-        """Whether two neighbouring rows are a vector in every second column, and begin one element behind one in the others."""
+        """Whether two neighbouring rows are a vector in every second column, and begin one element behind one in the
+        others."""
         rows, cols = self.row_loops, self.col_loops
         if self.mask or len(cols) != 1 or not rows or not self.symbols <= {loop.symbol for loop in (*rows, *cols)}:
             return False
         return replace(self, offset=self.offset - cols[0].symbol).steps_by_one(rows[-1].symbol, 2)
 
     def interleaved(self, width: int) -> tuple[int, int]:
-        """``(count, number)`` where neighbouring columns are every ``count``-th element of a vector, from the ``number``-th on.
+        """``(count, number)`` where neighbouring columns are every ``count``-th element of a vector, from the
+        ``number``-th on.
 
         The first numbers of pairs lie so. ``(1, 0)`` where ``width`` columns do not.
         """
@@ -161,7 +170,9 @@ class Place:
 
     def _names(self, row: str, col: str) -> dict[sympy.Symbol, str]:
         fixed = [loop for loop in self.col_loops if isinstance(loop.extent, int)]
-        steps = [(step_of(self.offset, loop.symbol), loop.extent - 1) for loop in fixed]  # a step with a name is no int in C either
+        steps = [
+            (step_of(self.offset, loop.symbol), loop.extent - 1) for loop in fixed
+        ]  # a step with a name is no int in C either
         if sum(abs(int(step)) * last for step, last in steps if step.is_Integer) > _INT_MAX:
             col = f"static_cast<long long>({col.removeprefix('(').removesuffix(')')})"
         return {**digits(row, self.row_loops), **digits(col, self.col_loops), **dict(self.spelled)}

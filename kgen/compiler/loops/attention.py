@@ -1,4 +1,5 @@
-"""Attention as a program: the parts of two contractions with a softmax between, for schedules that keep no scores in memory.
+"""Attention as a program: the parts of two contractions with a softmax between, for schedules that keep no scores in
+memory.
 
     sums    q . k of each row and column           logits   sums * scale + mask, made by maps of elements
     top     the largest logit of a row             total    the sum of exp(logit - top) of a row
@@ -26,8 +27,8 @@ _INFINITE = float("inf")
 class Matrices:
     """Where the matrices of an operand lie in a tensor: the steps between matrices, between lines and between elements.
 
-    ``outer`` are the axes that count matrices, the innermost last; those of step 0 repeat what lies inside of them. The extent of the first
-    one does not matter.
+    ``outer`` are the axes that count matrices, the innermost last; those of step 0 repeat what lies inside of them. The
+    extent of the first one does not matter.
     """
 
     tensor: str
@@ -56,7 +57,11 @@ class Matrices:
 
     def place(self, number: str) -> str:
         """The offset in C of the first element of the matrix of that number."""
-        terms = [f"({digit}) * {stride}ll" if " " in digit else f"{digit} * {stride}ll" for digit, _, stride in self.digits(number) if stride]
+        terms = [
+            f"({digit}) * {stride}ll" if " " in digit else f"{digit} * {stride}ll"
+            for digit, _, stride in self.digits(number)
+            if stride
+        ]
         return " + ".join([*terms, *([str(self.offset)] if self.offset else [])]) or "0"
 
     def unique_place(self, number: str) -> str:
@@ -106,9 +111,10 @@ def matrices(tensor: str, lies: Strided | None, lines: int, elements: int, swapp
 class Attention:
     """The parts of a program that :func:`attention` recognises.
 
-    ``scale`` is the factor between sums and logits where nothing else stands there. ``diagonal`` says that a row of a matrix
-    looks at columns up to its own number and so many more. ``elements`` makes other logits from the sums, ``rows`` what these need of whole rows, and
-    ``finish`` the ``factor`` of a row behind its reductions. Where ``none`` holds, the result of a row is zero.
+    ``scale`` is the factor between sums and logits where nothing else stands there. ``diagonal`` says that a row of a
+    matrix looks at columns up to its own number and so many more. ``elements`` makes other logits from the sums,
+    ``rows`` what these need of whole rows, and ``finish`` the ``factor`` of a row behind its reductions. Where ``none``
+    holds, the result of a row is zero.
     """
 
     program: Program
@@ -166,7 +172,8 @@ class Attention:
 
 
 def attention(program: Program) -> Attention | None:
-    """The program as attention; ``None`` where it is none, or one with parts that schedules of attention do not take."""
+    """The program as attention; ``None`` where it is none, or one with parts that schedules of attention do not
+    take."""
     known = program.__dict__
     if "_attention" not in known:
         known["_attention"] = _Reader(program).found() if program.contraction and program.contraction.attends else None
@@ -183,9 +190,23 @@ class _Reader:
 
     def found(self) -> Attention | None:
         program, scores, outer, inner = self.program, self.scores, self.program.contraction, self.scores.contraction
-        if inner.group is None or outer.group != inner.group or inner.window or outer.window or not isinstance(scores.col_size, int):
+        if (
+            inner.group is None
+            or outer.group != inner.group
+            or inner.window
+            or outer.window
+            or not isinstance(scores.col_size, int)
+        ):
             return None
-        if program.reductions or program.moments_of or program.scatters or program.windows or program.scans or scores.windows or scores.scans:
+        if (
+            program.reductions
+            or program.moments_of
+            or program.scatters
+            or program.windows
+            or program.scans
+            or scores.windows
+            or scores.scans
+        ):
             return None
         if inner.dtype != outer.dtype or not isinstance(program.col_size, int) or not program.floats:
             return None
@@ -211,7 +232,11 @@ class _Reader:
             return None
 
         def of(names: Sequence[str], kind: type, level: str) -> tuple:
-            return tuple(self.steps[n] for n in self.steps if n in names and isinstance(self.steps[n], kind) and self.steps[n].level == level)
+            return tuple(
+                self.steps[n]
+                for n in self.steps
+                if n in names and isinstance(self.steps[n], kind) and self.steps[n].level == level
+            )
 
         before = {n for n in (*elements, *finish) if n not in behind}
         return Attention(
@@ -230,7 +255,11 @@ class _Reader:
         if step.expression == where(x, y, z):
             none, zero, soft = step.args
             number = self.steps.get(zero)
-            if not isinstance(number, Map) or number.expression != const(0.0, "float32") or self.steps[none].level != ROW:
+            if (
+                not isinstance(number, Map)
+                or number.expression != const(0.0, "float32")
+                or self.steps[none].level != ROW
+            ):
                 return None
             step = self.steps.get(soft)
         if not isinstance(step, Map) or step.expression != expbelow(x - y) * z:
@@ -238,7 +267,12 @@ class _Reader:
         logits, shift, factor = step.args
         of = self.steps.get(shift)
         softmax = self.reductions.get("softmax")
-        if softmax is None or softmax.args != (logits,) or not isinstance(of, Map) or (of.expression, of.args) != (finite_max(x), softmax.names[:1]):
+        if (
+            softmax is None
+            or softmax.args != (logits,)
+            or not isinstance(of, Map)
+            or (of.expression, of.args) != (finite_max(x), softmax.names[:1])
+        ):
             return None
         if any(r.kind not in ("softmax", "max") or r.args != (logits,) for r in self.scores.reductions):
             return None
@@ -268,14 +302,20 @@ class _Reader:
         sums, step = self.scores.contraction.name, self.steps.get(logits)
         if logits == sums:
             return 1.0
-        if not isinstance(step, Map) or step.args != (sums,) or not isinstance(step.expression, Binary) or step.expression.sign != "*":
+        if (
+            not isinstance(step, Map)
+            or step.args != (sums,)
+            or not isinstance(step.expression, Binary)
+            or step.expression.sign != "*"
+        ):
             return None
         left, right = step.expression.left, step.expression.right
         value = right.value if isinstance(left, Arg) and isinstance(right, Const) else None
         return float(value) if value is not None and 0 < value < _INFINITE else None
 
     def _diagonal(self, logits: str) -> tuple[int | None, str]:
-        """How far beyond its own number a row looks, and the logits inside of that; none, and the logits, of those without a diagonal."""
+        """How far beyond its own number a row looks, and the logits inside of that; none, and the logits, of those
+        without a diagonal."""
         step = self.steps.get(logits)
         if not isinstance(step, Map) or not isinstance(step.expression, Where):
             return None, logits
@@ -300,7 +340,11 @@ class _Reader:
     def _reach(self, condition: str) -> int | None:
         """The greatest difference of column and row at which the condition holds; it holds at all smaller ones."""
         step = self.steps.get(condition)
-        if not isinstance(step, Map) or not isinstance(step.expression, Binary) or step.expression.sign not in (">=", "<=", ">", "<"):
+        if (
+            not isinstance(step, Map)
+            or not isinstance(step.expression, Binary)
+            or step.expression.sign not in (">=", "<=", ">", "<")
+        ):
             return None
         sides = [self._part(part, step.args) for part in (step.expression.left, step.expression.right)]
         places = [self._index(side) for side in sides]

@@ -1,4 +1,5 @@
-"""The canonical form of a loop program: the same for two kernels that differ in names alone, as layers that a model repeats do.
+"""The canonical form of a loop program: the same for two kernels that differ in names alone, as layers that a model
+repeats do.
 
     load x_3 at row * 512 + col      load t0 at a0 * 512 + a1
     gelu_7 = gelu(x_3)               v1 = gelu(v0)
@@ -105,8 +106,13 @@ class _Renaming:
         return replace(of, name=self.value(of.name), x=x, weight=self.tensor(of.weight), before=inner)
 
     def store(self, store: Store) -> Store:
-        return replace(store, tensor=self.tensor(store.tensor), arg=self.value(store.arg), access=self.place(store.access),
-                       into="into" if store.into else "")  # fmt: skip
+        return replace(
+            store,
+            tensor=self.tensor(store.tensor),
+            arg=self.value(store.arg),
+            access=self.place(store.access),
+            into="into" if store.into else "",
+        )
 
     def scatter(self, of: Scatter) -> Scatter:
         return replace(of, tensor=self.tensor(of.tensor), arg=self.value(of.arg), access=self.place(of.access),
@@ -128,5 +134,16 @@ class _Renaming:
         moments = self.value(of.moments_of) if of.moments_of else None
         recurrence = of.recurrence.renamed(self.tensor) if of.recurrence else None
         product = self.product(of.product) if of.product else None
-        return replace(of, row_loops=row_loops, col_loops=col_loops, loads=loads, steps=steps, stores=stores, scatters=scatters,
-                       moments_of=moments, contraction=contraction, recurrence=recurrence, product=product)  # fmt: skip
+        return replace(
+            of,
+            row_loops=row_loops,
+            col_loops=col_loops,
+            loads=loads,
+            steps=steps,
+            stores=stores,
+            scatters=scatters,
+            moments_of=moments,
+            contraction=contraction,
+            recurrence=recurrence,
+            product=product,
+        )

@@ -1,7 +1,7 @@
 """Evaluation: what a loop program computes, in float64 with torch, without a compiler. It is a kernel's own reference.
 
-A value is a tensor with one dimension for each axis of the program. Axes are row loops, column loops and taps of windows. A
-dimension that the value does not vary over has one element. Constants are exact; integers are int64.
+A value is a tensor with one dimension for each axis of the program. Axes are row loops, column loops and taps of
+windows. A dimension that the value does not vary over has one element. Constants are exact; integers are int64.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-
 def evaluate(program: Program, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors that the program stores, flat, from those that it reads, at the captured batch.
 
@@ -76,7 +75,11 @@ def value_of(of: Expr, args: Sequence[Tensor], columns: int = 0) -> Tensor:
         case Call() if of.function in FUNCTIONS:
             return value_of(FUNCTIONS[of.function].body, [at(arg) for arg in of.args])
         case Call():
-            return _OF_INTEGERS[of.function](*map(at, of.args)) if of.function in _OF_INTEGERS else _primitive(of.function)(*(at(arg).double() for arg in of.args))
+            return (
+                _OF_INTEGERS[of.function](*map(at, of.args))
+                if of.function in _OF_INTEGERS
+                else _primitive(of.function)(*(at(arg).double() for arg in of.args))
+            )
     raise TypeError(f"{of} has no value")
 
 
@@ -132,12 +135,26 @@ _OF_INTEGERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "/": _divided, "%": _remainder,
-    "&": lambda x, y: x & y, "|": lambda x, y: x | y, "^": lambda x, y: x ^ y, "<<": lambda x, y: x << y, ">>": lambda x, y: x >> y,
-    "<": lambda x, y: x < y, "<=": lambda x, y: x <= y, ">": lambda x, y: x > y, ">=": lambda x, y: x >= y,
-    "==": lambda x, y: x == y, "!=": lambda x, y: x != y,
-    "&&": lambda x, y: (x != 0) & (y != 0), "||": lambda x, y: (x != 0) | (y != 0),
-}  # fmt: skip
+    "+": lambda x, y: x + y,
+    "-": lambda x, y: x - y,
+    "*": lambda x, y: x * y,
+    "/": _divided,
+    "%": _remainder,
+    "&": lambda x, y: x & y,
+    "|": lambda x, y: x | y,
+    "^": lambda x, y: x ^ y,
+    "<<": lambda x, y: x << y,
+    ">>": lambda x, y: x >> y,
+    "<": lambda x, y: x < y,
+    "<=": lambda x, y: x <= y,
+    ">": lambda x, y: x > y,
+    ">=": lambda x, y: x >= y,
+    "==": lambda x, y: x == y,
+    "!=": lambda x, y: x != y,
+    "&&": lambda x, y: (x != 0) & (y != 0),
+    "||": lambda x, y: (x != 0) | (y != 0),
+}
+
 
 def _recurred(dim: int, factor: Tensor, summand: Tensor) -> Tensor:
     """The states of a linear recurrence that begins at zero."""
@@ -156,7 +173,14 @@ _SCANS: dict[str, Callable[..., Tensor]] = {
 }  # fmt: skip
 
 #: Primitives that torch has under another name.
-_OTHERS = {"EXPBELOW": "exp", "RINT": "round", "SQRT64": "sqrt", "INVERSEROOT": "rsqrt", "QUOTIENT": "divide", "NORMAL": "special.ndtr"}
+_OTHERS = {
+    "EXPBELOW": "exp",
+    "RINT": "round",
+    "SQRT64": "sqrt",
+    "INVERSEROOT": "rsqrt",
+    "QUOTIENT": "divide",
+    "NORMAL": "special.ndtr",
+}
 
 
 def _primitive(name: str) -> Callable[..., Tensor]:
@@ -195,7 +219,11 @@ class _Evaluation:
         loops = [*program.row_loops, *program.col_loops]
         symbols = [*(loop.symbol for loop in loops), *(slide.tap for slide in slides)]
         self.rows, self.cols = (range(len(program.row_loops)), range(len(program.row_loops), len(loops)))
-        self.sizes = [*_extents(program.row_loops, program.rows), *_extents(program.col_loops, program.cols), *(s.taps for s in slides)]
+        self.sizes = [
+            *_extents(program.row_loops, program.rows),
+            *_extents(program.col_loops, program.cols),
+            *(s.taps for s in slides),
+        ]
         self.dims = {symbol: number for number, symbol in enumerate(symbols)}
         for symbol, number in self.dims.items():
             shape = [1] * len(symbols)
@@ -203,7 +231,9 @@ class _Evaluation:
             self.grid[symbol] = torch.arange(self.sizes[number]).reshape(shape)
         self.grid[COLUMNS] = torch.tensor(program.cols)
         for slide in slides:
-            self.grid[slide.position] = self.index(slide.output) * slide.stride + self.grid[slide.tap] * slide.dilation - slide.padding
+            self.grid[slide.position] = (
+                self.index(slide.output) * slide.stride + self.grid[slide.tap] * slide.dilation - slide.padding
+            )
 
     def run(self) -> dict[str, Tensor]:
         import torch
@@ -226,7 +256,9 @@ class _Evaluation:
         for scatter in program.scatters:
             found[scatter.tensor] = self._scattered(scatter)
         if program.moments_of:
-            value = self._whole(self.values[program.moments_of], (*self.rows, *self.cols)).reshape(program.rows, program.cols)
+            value = self._whole(self.values[program.moments_of], (*self.rows, *self.cols)).reshape(
+                program.rows, program.cols
+            )
             found[program.moments_of] = torch.stack([value.mean(0), value.var(0, correction=0)])
         return found
 
@@ -291,7 +323,9 @@ class _Evaluation:
         return torch.where(inside, found, torch.tensor(load.fill, dtype=found.dtype)) if load.access.mask else found
 
     def _map(self, step: Map) -> Tensor:
-        return as_value(value_of(step.expression, [self.values[arg] for arg in step.args], self.program.cols), step.dtype)
+        return as_value(
+            value_of(step.expression, [self.values[arg] for arg in step.args], self.program.cols), step.dtype
+        )
 
     def _reduced(self, step: Reduce) -> list[Tensor]:
         """The results of a reduction over the columns, or over neighbouring ones."""
@@ -310,7 +344,9 @@ class _Evaluation:
     def _scan(self, step: Scan) -> Tensor:
         import torch
 
-        whole = [self._whole(value, self.cols) for value in torch.broadcast_tensors(*(self.values[arg] for arg in step.args))]
+        whole = [
+            self._whole(value, self.cols) for value in torch.broadcast_tensors(*(self.values[arg] for arg in step.args))
+        ]
         first = self.cols[0]
         terms = [value.flatten(first, self.cols[-1]) for value in whole]
         found = _SCANS[step.kind](first, *(term.flip(first) if step.reverse else term for term in terms))
@@ -336,7 +372,11 @@ class _Evaluation:
         if step.kind == "max":
             return value.amax(dims, keepdim=True)
         total = value.sum(dims, keepdim=True)
-        return total / self._whole(self._shaped(counted), dims).double().sum(dims, keepdim=True) if step.kind == "mean" else total
+        return (
+            total / self._whole(self._shaped(counted), dims).double().sum(dims, keepdim=True)
+            if step.kind == "mean"
+            else total
+        )
 
     # Products of small matrices
 
@@ -344,7 +384,10 @@ class _Evaluation:
         """The results behind the sums of all matrices, flat."""
         made = [evaluate(part, self.tensors)[part.stores[0].tensor] for part in (of.left, of.right)]
         shapes = [(n, of.k)[:: -1 if turned else 1] for n, turned in zip((of.rows, of.cols), of.turned)]
-        left, right = (m.reshape(-1, *shape).mT if turned else m.reshape(-1, *shape) for m, shape, turned in zip(made, shapes, of.turned))
+        left, right = (
+            m.reshape(-1, *shape).mT if turned else m.reshape(-1, *shape)
+            for m, shape, turned in zip(made, shapes, of.turned)
+        )
         return evaluate(of.behind, {**self.tensors, of.sums: (left @ right.mT).reshape(-1)})
 
     # Recurrent layers
@@ -357,8 +400,14 @@ class _Evaluation:
         width = of.directions * of.rows
         products = given[of.products].reshape(-1, width)
         whole = len(products)
-        steps, batch = (n if isinstance(n, int) else whole // m for n, m in ((of.steps, of.batch), (of.batch, of.steps)))
-        products = products.reshape(batch, steps, width).transpose(0, 1) if of.batch_first else products.reshape(steps, batch, width)
+        steps, batch = (
+            n if isinstance(n, int) else whole // m for n, m in ((of.steps, of.batch), (of.batch, of.steps))
+        )
+        products = (
+            products.reshape(batch, steps, width).transpose(0, 1)
+            if of.batch_first
+            else products.reshape(steps, batch, width)
+        )
         last: list[list[Tensor]] = []
         output = products  # a layer above another one reads the output below it, which replaces this
         for depth in range(of.depth):
@@ -368,17 +417,28 @@ class _Evaluation:
                 layer = of.layers[number]
                 x = products[..., direction * of.rows : (direction + 1) * of.rows]
                 if layer.inner_weight:
-                    x = output @ given[layer.inner_weight].reshape(of.rows, -1).mT + (given[layer.inner_bias] if layer.inner_bias else 0.0)
-                begin = [given[s].reshape(-1, batch, of.hidden)[of.first + number] for s in of.states] or [x.new_zeros(batch, of.hidden)] * len(of.cell.states)
-                found, states = self._stepped(of, x.flip(0) if direction else x, given[layer.weight], given.get(layer.bias), begin)
+                    x = output @ given[layer.inner_weight].reshape(of.rows, -1).mT + (
+                        given[layer.inner_bias] if layer.inner_bias else 0.0
+                    )
+                begin = [given[s].reshape(-1, batch, of.hidden)[of.first + number] for s in of.states] or [
+                    x.new_zeros(batch, of.hidden)
+                ] * len(of.cell.states)
+                found, states = self._stepped(
+                    of, x.flip(0) if direction else x, given[layer.weight], given.get(layer.bias), begin
+                )
                 outputs.append(found.flip(0) if direction else found)
                 last.append(states)
             output = torch.cat(outputs, -1)
-        results = [output.transpose(0, 1) if of.batch_first else output, *(torch.stack(states) for states in zip(*last))]
+        results = [
+            output.transpose(0, 1) if of.batch_first else output,
+            *(torch.stack(states) for states in zip(*last)),
+        ]
         return {name: results[kind].reshape(-1) for name, kind in of.results}
 
     @staticmethod
-    def _stepped(of: Recurrence, x: Tensor, weight: Tensor, bias: Tensor | None, begin: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def _stepped(
+        of: Recurrence, x: Tensor, weight: Tensor, bias: Tensor | None, begin: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
         """The hidden state after each step of one layer, and the last states."""
         import torch
 
@@ -406,10 +466,15 @@ class _Evaluation:
         return sums.reshape([self.sizes[d] if d in (*self.rows, *self.cols) else 1 for d in range(len(self.dims))])
 
     def _operand(self, of: Contraction) -> Tensor:
-        return evaluate(of.before, self.tensors)[of.x] if of.before else self._laid(self.tensors[of.x].double(), of.x_lies)
+        return (
+            evaluate(of.before, self.tensors)[of.x] if of.before else self._laid(self.tensors[of.x].double(), of.x_lies)
+        )
 
     def _multiplied(self, of: Contraction) -> Tensor:
-        x, weight = self._operand(of).reshape(-1), self._laid(self.tensors[of.weight].double(), of.weight_lies).reshape(-1)
+        x, weight = (
+            self._operand(of).reshape(-1),
+            self._laid(self.tensors[of.weight].double(), of.weight_lies).reshape(-1),
+        )
         matrices = of.matrices if of.group is not None else 1
         x = x.reshape(matrices, of.k, -1).mT if of.turned else x.reshape(matrices, -1, of.k)
         weight = weight.reshape(matrices, of.k, -1) if of.transposed else weight.reshape(matrices, -1, of.k).mT
@@ -431,24 +496,41 @@ class _Evaluation:
 
         lines, channels = window.lines, window.groups * window.channels_in
         x = self._operand(of).reshape(-1, channels, *(line.size for line in lines))
-        across, along = (window.channels_in, window.channels_out) if window.transposed else (window.channels_out, window.channels_in)
-        weight = self.tensors[of.weight].double().reshape(window.groups * across, along, *(line.kernel for line in lines))
-        stride, padding, dilation = ([getattr(line, word) for line in lines] for word in ("stride", "padding", "dilation"))
+        across, along = (
+            (window.channels_in, window.channels_out)
+            if window.transposed
+            else (window.channels_out, window.channels_in)
+        )
+        weight = (
+            self.tensors[of.weight].double().reshape(window.groups * across, along, *(line.kernel for line in lines))
+        )
+        stride, padding, dilation = (
+            [getattr(line, word) for line in lines] for word in ("stride", "padding", "dilation")
+        )
         if not window.transposed:
             convolve = (F.conv1d, F.conv2d, F.conv3d)[len(lines) - 1]
             return convolve(x, weight, None, stride, padding, dilation, window.groups)
-        more = [line.out - ((line.size - 1) * line.stride - 2 * line.padding + line.dilation * (line.kernel - 1) + 1) for line in lines]
+        more = [
+            line.out - ((line.size - 1) * line.stride - 2 * line.padding + line.dilation * (line.kernel - 1) + 1)
+            for line in lines
+        ]
         convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(lines) - 1]
         return convolve(x, weight, None, stride, padding, more, window.groups, dilation)
 
     def _pooled(self, of: Contraction, step: Window) -> Tensor:
-        """The sums of a convolution at the positions of a window; its rows are the channels of images, or its columns are."""
+        """The sums of a convolution at the positions of a window; its rows are the channels of images, or its columns
+        are."""
         outputs = frozenset().union(*(slide.output.free_symbols for slide in step.slides))
         loops = [loop.symbol for loop in (*self.program.row_loops, *self.program.col_loops)]
-        number, of_window = self._counted(s for s in loops if s not in outputs), self._counted(s for s in loops if s in outputs)
+        number, of_window = (
+            self._counted(s for s in loops if s not in outputs),
+            self._counted(s for s in loops if s in outputs),
+        )
         lines = of.window.lines
         counts = [line.out // line.pool for line in lines]
-        for d, (slide, line) in enumerate(zip(step.slides, lines)):  # axes of windows that lie side by side may be one loop
+        for d, (slide, line) in enumerate(
+            zip(step.slides, lines)
+        ):  # axes of windows that lie side by side may be one loop
             window = of_window // math.prod(counts[d + 1 :]) % counts[d]
             self.grid[slide.position] = window * line.pool + self.grid[slide.tap]
             number = number * line.out + self.grid[slide.position]
@@ -458,7 +540,9 @@ class _Evaluation:
         """The number that counts the elements of some axes, the innermost last."""
         import torch
 
-        return reduce(lambda at, symbol: at * self.sizes[self.dims[symbol]] + self.grid[symbol], symbols, torch.tensor(0))
+        return reduce(
+            lambda at, symbol: at * self.sizes[self.dims[symbol]] + self.grid[symbol], symbols, torch.tensor(0)
+        )
 
     def _stored(self, store: Store) -> tuple[Tensor, Tensor]:
         """The places of a store and the values there, each as one row of numbers."""
@@ -468,12 +552,13 @@ class _Evaluation:
         shape = [max(a, b) for a, b in zip(place.shape, value.shape)]
         return place.expand(shape).reshape(-1), as_value(value, store.dtype).expand(shape).reshape(-1)
 
-
     def _scattered(self, scatter: Scatter) -> Tensor:
         """The tensor that values are taken into, as one row of numbers."""
         import torch
 
-        place, value = self._stored(Store(scatter.tensor, scatter.arg, scatter.level, scatter.access, scatter.dtype, scatter.of))
+        place, value = self._stored(
+            Store(scatter.tensor, scatter.arg, scatter.level, scatter.access, scatter.dtype, scatter.of)
+        )
         size, elements = self.program.size, scatter.elements
         whole = self.program.rows if size is self.program.row_size else self.program.cols
         count = elements if isinstance(elements, int) else whole // size.multiple * elements.multiple

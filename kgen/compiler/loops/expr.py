@@ -3,11 +3,12 @@
     where(x > 0.0, x, x * attr("negative_slope"))        leaky_relu, in the table of operators
     where(x > 0.0, x, x * 0.01)                          the same in a program, where the attribute is a number
 
-Python's operators build them, with :func:`where`, :func:`both`, :func:`either`, :func:`no`, :func:`equal`, :func:`differ`
-and :func:`function` for the rest. Nodes are values: equal nodes are one node to a dictionary. A number of Python becomes
-a :class:`Const`, ``float32`` of a float and ``int64`` of an integer.
+Python's operators build them, with :func:`where`, :func:`both`, :func:`either`, :func:`no`, :func:`equal`,
+:func:`differ` and :func:`function` for the rest. Nodes are values: equal nodes are one node to a dictionary. A number
+of Python becomes a :class:`Const`, ``float32`` of a float and ``int64`` of an integer.
 
-:mod:`kgen.codegen.c_printer` writes them in C; :mod:`kgen.compiler.loops.evaluation` computes them in float64 with torch.
+:mod:`kgen.codegen.c_printer` writes them in C; :mod:`kgen.compiler.loops.evaluation` computes them in float64 with
+torch.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class Expr:
                 return self.sign + inner[0]
             case Binary():
                 return f"{inner[0]} {self.sign} {inner[1]}"
-        name = {Where: "where", Columns: "cols"}.get(type(self), getattr(self, "function", "").lower() or getattr(self, "dtype", ""))
+        name = {Where: "where", Columns: "cols"}.get(
+            type(self), getattr(self, "function", "").lower() or getattr(self, "dtype", "")
+        )
         return f"{name}({', '.join(parts)})" if parts else name
 
     @property
@@ -96,7 +99,8 @@ class Attr(Expr):
 
 @dataclass(frozen=True)
 class Const(Expr):
-    """A number of dtype float32, float64 or int64. ``digits`` are those of a constant that is written with more than it needs."""
+    """A number of dtype float32, float64 or int64. ``digits`` are those of a constant that is written with more than it
+    needs."""
 
     value: Number
     dtype: str
@@ -172,7 +176,8 @@ class Cast(Expr):
 
 @dataclass(frozen=True)
 class Call(Expr):
-    """A function of values: in capitals, one that every device spells its own way; else one of :mod:`kgen.compiler.loops.functions`."""
+    """A function of values: in capitals, one that every device spells its own way; else one of
+    :mod:`kgen.compiler.loops.functions`."""
 
     function: str
     args: tuple[Expr, ...]
@@ -196,7 +201,11 @@ def const(value: Number, dtype: str = "int64") -> Const:
         return Const(int(value), "int64")
     value = float(value)
     # Nodes of both zeros would be equal, and nodes of two NaNs would not.
-    return Const(math.nan if math.isnan(value) else value, "float32", "-0.0" if value == 0 and math.copysign(1, value) < 0 else "")
+    return Const(
+        math.nan if math.isnan(value) else value,
+        "float32",
+        "-0.0" if value == 0 and math.copysign(1, value) < 0 else "",
+    )
 
 
 def double(value: float) -> Const:

@@ -1,7 +1,8 @@
 """Functions that expressions call: those that each device spells its own way, and those that kernels have as helpers.
 
-The names in capitals are a device's primitives: ``expf`` in CUDA, ``vec::exp`` on the CPU, for ``EXP``. The other functions
-are expressions themselves, without branches, so that compilers can vectorise them. They return NaN where PyTorch does.
+The names in capitals are a device's primitives: ``expf`` in CUDA, ``vec::exp`` on the CPU, for ``EXP``. The other
+functions are expressions themselves, without branches, so that compilers can vectorise them. They return NaN where
+PyTorch does.
 """
 
 from __future__ import annotations
@@ -25,24 +26,60 @@ from kgen.compiler.loops.expr import (
     where,
 )
 
-# A device's primitives. SQRT64 is a root in float64, EXPBELOW an exponential of a number that is at most 0, and INVERSEROOT
-# is 1 / sqrt(x). QUOTIENT and RECIPROCAL are divisions of numbers whose quotient does not overflow. FLOOR_QUOTIENT and
-# FLOOR_REMAINDER are Python's ``//`` and ``%`` of integers; a divisor of 0, for which PyTorch raises or gives any number, counts as 1.
-# BITS are those of a float32, as an integer of 32 bits.
-(absolute, atan2, bits, choose, copysign, cos, erf, exp, expbelow, expm1, floor, floor_quotient, floor_remainder, fma, fmax, fmin, fmod, hypot, inverseroot, lgamma,
- log, log1p, normal, power, quotient, reciprocal, rint, sin, sqrt, sqrt64, tanh, trunc) = map(function, (
-    "ABS ATAN2 BITS CHOOSE COPYSIGN COS ERF EXP EXPBELOW EXPM1 FLOOR FLOOR_QUOTIENT FLOOR_REMAINDER FMA FMAX FMIN FMOD HYPOT INVERSEROOT LGAMMA "
-    "LOG LOG1P NORMAL POW QUOTIENT RECIPROCAL RINT SIN SQRT SQRT64 TANH TRUNC"
-).split())  # fmt: skip
+# A device's primitives. SQRT64 is a root in float64, EXPBELOW an exponential of a number that is at most 0, and
+# INVERSEROOT is 1 / sqrt(x). QUOTIENT and RECIPROCAL are divisions of numbers whose quotient does not overflow.
+# FLOOR_QUOTIENT and FLOOR_REMAINDER are Python's ``//`` and ``%`` of integers; a divisor of 0, for which PyTorch raises
+# or gives any number, counts as 1. BITS are those of a float32, as an integer of 32 bits.
+(
+    absolute,
+    atan2,
+    bits,
+    choose,
+    copysign,
+    cos,
+    erf,
+    exp,
+    expbelow,
+    expm1,
+    floor,
+    floor_quotient,
+    floor_remainder,
+    fma,
+    fmax,
+    fmin,
+    fmod,
+    hypot,
+    inverseroot,
+    lgamma,
+    log,
+    log1p,
+    normal,
+    power,
+    quotient,
+    reciprocal,
+    rint,
+    sin,
+    sqrt,
+    sqrt64,
+    tanh,
+    trunc,
+) = map(
+    function,
+    (
+        "ABS ATAN2 BITS CHOOSE COPYSIGN COS ERF EXP EXPBELOW EXPM1 FLOOR FLOOR_QUOTIENT FLOOR_REMAINDER FMA FMAX FMIN "
+        "FMOD HYPOT INVERSEROOT LGAMMA "
+        "LOG LOG1P NORMAL POW QUOTIENT RECIPROCAL RINT SIN SQRT SQRT64 TANH TRUNC"
+    ).split(),
+)
 
 
 @dataclass(frozen=True)
 class Function:
     """A function of float32 numbers: ``body`` is the expression that it returns, ``comment`` its formula.
 
-    ``half`` is an expression for results of half types, where another one than ``body`` is cheaper. Its error is far below
-    their rounding. It may use ``RECIPROCAL``, ``NORMAL``, which is the normal distribution's share below a number, and
-    ``CHOOSE``, which computes both of its numbers.
+    ``half`` is an expression for results of half types, where another one than ``body`` is cheaper. Its error is far
+    below their rounding. It may use ``RECIPROCAL``, ``NORMAL``, which is the normal distribution's share below a
+    number, and ``CHOOSE``, which computes both of its numbers.
     """
 
     name: str
@@ -56,7 +93,9 @@ class Function:
 FUNCTIONS: dict[str, Function] = {}
 
 
-def _define(name: str, body: Callable[..., Expr], comment: str, half: Callable[..., Expr] | None = None) -> Callable[..., Expr]:
+def _define(
+    name: str, body: Callable[..., Expr], comment: str, half: Callable[..., Expr] | None = None
+) -> Callable[..., Expr]:
     """Put a function into the table. Returns the function that makes calls of it."""
     parameters = tuple(inspect.signature(body).parameters)
     args = [Arg(number) for number in range(len(parameters))]
@@ -134,10 +173,16 @@ fix_modulo = _define(
     lambda r, y: where(both(differ(r, 0.0), differ(r < 0.0, y < 0.0)), r + y, r),
     "the remainder with y's sign",
 )
-floor_modulo = _define("floor_modulo", lambda x, y: fix_modulo(fmod(x, y), y), "the remainder with the sign of the divisor")
+floor_modulo = _define(
+    "floor_modulo", lambda x, y: fix_modulo(fmod(x, y), y), "the remainder with the sign of the divisor"
+)
 whole_below = _define(
     "whole_below",
-    lambda n, rest, y: where(both(differ(rest, rest), differ(y, 0.0)), rest, where(both(differ(rest, 0.0), differ(rest < 0.0, y < 0.0)), n - 1.0, n)),
+    lambda n, rest, y: where(
+        both(differ(rest, rest), differ(y, 0.0)),
+        rest,
+        where(both(differ(rest, 0.0), differ(rest < 0.0, y < 0.0)), n - 1.0, n),
+    ),
     "one less than n where the rest has another sign than the divisor; NaN of an infinity",
 )
 divided_below = _define(
@@ -145,7 +190,11 @@ divided_below = _define(
     lambda x, y, n: whole_below(n, where(equal(n, 0.0), x, fma(-n, y, x)), y),
     "n, or one less where the quotient was rounded up to it; the sign of the rest is exact",
 )
-floor_divide = _define("floor_divide", lambda x, y: divided_below(x, y, floor(x / y)), "the whole number below the quotient, exact below 2^24")
+floor_divide = _define(
+    "floor_divide",
+    lambda x, y: divided_below(x, y, floor(x / y)),
+    "the whole number below the quotient, exact below 2^24",
+)
 nan_max = _define("nan_max", lambda a, b: where(either(a > b, differ(a, a)), a, b), "the larger; NaN if either is")
 nan_min = _define("nan_min", lambda a, b: where(either(a < b, differ(a, a)), a, b), "the smaller; NaN if either is")
 finite_max = _define(

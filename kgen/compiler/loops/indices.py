@@ -56,7 +56,8 @@ class Axes:
     _bounds: dict[sympy.Expr, tuple[int, int | None]] = field(default_factory=dict)  # an axis keeps its extent
 
     def index(self, name: str, size: Size) -> sympy.Expr:
-        """An index that runs over ``size`` elements: one axis, or several where the axis is split; 0 for one element."""
+        """An index that runs over ``size`` elements: one axis, or several where the axis is split; 0 for one
+        element."""
         if size == 1:
             return sympy.Integer(0)
         inner = self.splits.get(name, ())
@@ -125,7 +126,8 @@ class Axes:
         return common * Modulo(sympy.expand(rest / common), by // common) if by != common else sympy.Integer(0)
 
     def _separate(self, expression: sympy.Expr, by: int) -> tuple[sympy.Expr, sympy.Expr]:
-        """``(expression - rest) / by`` and ``rest``: the terms that ``by`` does not divide, and what keeps them at least 0."""
+        """``(expression - rest) / by`` and ``rest``: the terms that ``by`` does not divide, and what keeps them at
+        least 0."""
         multiple, rest = _separate(expression, by)
         low, _ = self.bounds(rest)
         whole = -(low // by) if _UNBOUNDED < low < 0 else 0
@@ -194,7 +196,8 @@ class Axes:
         return tuple(parts[c] for c in sorted(parts, reverse=True)) if stride == size else None
 
     def matched(self, older: sympy.Expr, newer: sympy.Expr) -> dict[sympy.Symbol, sympy.Expr] | None:
-        """For each axis of the newer offset alone, the index of the older one that steps alike; ``None`` where there is none."""
+        """For each axis of the newer offset alone, the index of the older one that steps alike; ``None`` where there is
+        none."""
         symbols = symbols_of(older) | symbols_of(newer)
         return _matched(older, newer, frozenset((s, self.extents[s]) for s in symbols if s in self.extents))
 
@@ -273,7 +276,9 @@ def _addends(offset: sympy.Expr) -> _Addends:
 
 
 @lru_cache(maxsize=1 << 16)
-def _matched(older: sympy.Expr, newer: sympy.Expr, extents: frozenset[tuple[sympy.Symbol, Size]]) -> dict[sympy.Symbol, sympy.Expr] | None:
+def _matched(
+    older: sympy.Expr, newer: sympy.Expr, extents: frozenset[tuple[sympy.Symbol, Size]]
+) -> dict[sympy.Symbol, sympy.Expr] | None:
     """See :meth:`Axes.matched`; remembered, since kernels of more and more nodes read the same tensors."""
     return Axes(extents=dict(extents))._match(older, newer)
 
@@ -312,7 +317,9 @@ def _chain(places: Sequence[int], extent: Size) -> tuple[int, ...]:
 @lru_cache(maxsize=1 << 16)
 def terms_of(expression: sympy.Expr) -> tuple[tuple[int, sympy.Expr], ...]:
     """The addends of an index, each as its factor and the rest: an axis, a division, or 1."""
-    return tuple((int(factor), atom) for factor, atom in (term.as_coeff_Mul() for term in sympy.Add.make_args(expression)))
+    return tuple(
+        (int(factor), atom) for factor, atom in (term.as_coeff_Mul() for term in sympy.Add.make_args(expression))
+    )
 
 
 @lru_cache(maxsize=1 << 16)
@@ -324,7 +331,8 @@ def is_linear(expression: sympy.Expr) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def moved(index: sympy.Expr, by: int) -> sympy.Expr:
-    """The index and a number; remembered, since each kernel with a concatenation counts from the starts of its parts."""
+    """The index and a number; remembered, since each kernel with a concatenation counts from the starts of its
+    parts."""
     return index + by
 
 

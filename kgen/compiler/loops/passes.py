@@ -106,7 +106,11 @@ def _passes_of(program: Program, keep: bool) -> Passes:
                 tuple(n for n in by_name if n in keeps),
                 tuple(s for s in program.stores if s.level == ELEMENT and ready[s.arg] == number),
                 tuple(r for r in program.reductions if ready[r.names[0]] == number + 1),
-                tuple(s for s in program.steps if not isinstance(s, Reduce) and s.level == ROW and ready[s.name] == number + 1),
+                tuple(
+                    s
+                    for s in program.steps
+                    if not isinstance(s, Reduce) and s.level == ROW and ready[s.name] == number + 1
+                ),
                 tuple(s for s in program.stores if s.level == ROW and ready[s.arg] == number + 1),
             )
         )

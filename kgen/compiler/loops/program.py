@@ -8,7 +8,8 @@
     store   softmax  at row * 8192 + col
 
 A value is a function of axes. A reduction takes its axes away, so a later map may combine the result with values that
-still vary over them. Views are index expressions (:mod:`kgen.compiler.loops.indices`) and cost nothing. A kernel runs over
+still vary over them. Views are index expressions (:mod:`kgen.compiler.loops.indices`) and cost nothing. A kernel runs
+over
 *rows*, the axes that no reduction takes away, and *columns*, those that reductions run over. Without a reduction the
 columns are all axes but the first.
 """
@@ -117,10 +118,11 @@ def taken(steps: Iterable[Step]) -> set[str]:
 class Scatter:
     """Values that are taken into elements of a tensor, at places that are values of the program, by ``kind``.
 
-    ``kind`` is a key of :data:`kgen.compiler.operators.scatters.KINDS`. The result begins as the tensor ``source``, or as the number
-    ``start``. A source comes again after a ``period`` of elements, unless that is 0. The result has ``elements`` at the captured batch. ``places`` are the values in its index, the first one below ``size``. Where it is
-    ``ordered``, the values of one element are taken in one after the other. Where they are ``sorted``, PyTorch sorts them by their
-    elements first: its sums of many values are more accurate than additions one by one.
+    ``kind`` is a key of :data:`kgen.compiler.operators.scatters.KINDS`. The result begins as the tensor ``source``, or
+    as the number ``start``. A source comes again after a ``period`` of elements, unless that is 0. The result has
+    ``elements`` at the captured batch. ``places`` are the values in its index, the first one below ``size``. Where it
+    is ``ordered``, the values of one element are taken in one after the other. Where they are ``sorted``, PyTorch sorts
+    them by their elements first: its sums of many values are more accurate than additions one by one.
     """
 
     tensor: str
@@ -144,8 +146,8 @@ class Scatter:
 class Slide:
     """One dimension of a window, with the symbols of a position in the input and of a tap.
 
-    ``output`` is the index of one of ``outputs``, ``size`` the input's extent. A mean counts positions from ``counted[0]`` up to
-    ``counted[1]``.
+    ``output`` is the index of one of ``outputs``, ``size`` the input's extent. A mean counts positions from
+    ``counted[0]`` up to ``counted[1]``.
     """
 
     position: sympy.Symbol
@@ -179,8 +181,9 @@ class Slide:
 class Window:
     """``name``: the reduction of ``arg`` over the taps of a window around each element, in loops of one thread.
 
-    ``kind`` is ``sum``, ``mean`` or ``max``. ``body`` computes ``arg`` from the positions and taps of ``slides``, the innermost
-    last; ``args`` are the values that it takes from outside. Positions outside of the tensor count as ``fill``.
+    ``kind`` is ``sum``, ``mean`` or ``max``. ``body`` computes ``arg`` from the positions and taps of ``slides``, the
+    innermost last; ``args`` are the values that it takes from outside. Positions outside of the tensor count as
+    ``fill``.
     """
 
     name: str
@@ -211,10 +214,11 @@ class Scan:
 
 @dataclass(frozen=True)
 class Strided:
-    """Where an operand of a contraction lies in a tensor, if not in its own order: in every ``stride``-th element along each axis.
+    """Where an operand of a contraction lies in a tensor, if not in its own order: in every ``stride``-th element along
+    each axis.
 
-    ``axes`` are extents with strides, the innermost last; an axis of stride 0 repeats what lies inside of it. Together they count the
-    operand's elements in order.
+    ``axes`` are extents with strides, the innermost last; an axis of stride 0 repeats what lies inside of it. Together
+    they count the operand's elements in order.
     """
 
     axes: tuple[tuple[Size, int], ...]
@@ -231,13 +235,15 @@ class Contraction:
     """The sums that a program begins with: rows of ``x`` times rows of ``weight``, both of ``k`` elements.
 
     ``name`` is the sums' name in the program. ``weight`` is the right operand: a weight of the module, or a value that
-    each call computes. With ``transposed``, its columns stand for its rows, and with ``turned`` those of ``x``. In a batched contraction, each ``group`` rows
-    of ``x`` have a matrix of ``weight`` to themselves, of ``matrices`` at the captured batch. Else all rows share one.
+    each call computes. With ``transposed``, its columns stand for its rows, and with ``turned`` those of ``x``. In a
+    batched contraction, each ``group`` rows of ``x`` have a matrix of ``weight`` to themselves, of ``matrices`` at the
+    captured batch. Else all rows share one.
 
-    Both are of ``dtype``, and the sums of float32. With a ``window``, the sums are a convolution of images ``x``: rows of the program are channels of images, columns pixels.
-    With ``across``, rows are pixels of images, columns channels. Where the sums are pooled, pixels are windows of them. ``before`` computes ``x`` from other tensors, as images by
-    the elements of one, or the softmax of another contraction's sums: both are attention then. ``x_lies`` and ``weight_lies`` say
-    where operands lie that are no tensors in their own order.
+    Both are of ``dtype``, and the sums of float32. With a ``window``, the sums are a convolution of images ``x``: rows
+    of the program are channels of images, columns pixels. With ``across``, rows are pixels of images, columns channels.
+    Where the sums are pooled, pixels are windows of them. ``before`` computes ``x`` from other tensors, as images by
+    the elements of one, or the softmax of another contraction's sums: both are attention then. ``x_lies`` and
+    ``weight_lies`` say where operands lie that are no tensors in their own order.
     """
 
     name: str
@@ -274,16 +280,19 @@ class Contraction:
         """The formula of the sums, of ``n`` columns, in terms of matrices."""
         if self.group is None:
             return f"y[rows, {n}] = x[rows, {self.k}] . w[{n}, {self.k}]^T"
-        return f"For each of rows / {self.group} matrices, y[{self.group}, {n}] = x[{self.group}, {self.k}] . w[{n}, {self.k}]^T"
+        return (
+            f"For each of rows / {self.group} matrices, y[{self.group}, {n}] = x[{self.group}, {self.k}] . w[{n}, "
+            f"{self.k}]^T"
+        )
 
 
 @dataclass(frozen=True)
 class SmallProduct:
     """Products of matrices so small that a few warps multiply one, with the maps and gathers on both sides of them.
 
-    ``left`` and ``right`` are pointwise programs that make the operands in order. A matrix has ``rows x k`` and ``cols x k`` elements,
-    or the other way round where it is ``turned``. ``behind`` makes the results from the sums. It loads these as the tensor ``sums``,
-    ``rows x cols`` elements for each matrix. The rows of all three are the matrices.
+    ``left`` and ``right`` are pointwise programs that make the operands in order. A matrix has ``rows x k`` and ``cols
+    x k`` elements, or the other way round where it is ``turned``. ``behind`` makes the results from the sums. It loads
+    these as the tensor ``sums``, ``rows x cols`` elements for each matrix. The rows of all three are the matrices.
     """
 
     left: Program
@@ -331,7 +340,9 @@ class Program:
     contraction: Contraction | None = None
     scatters: tuple[Scatter, ...] = ()  #: a program has these, or stores
     span: int = 0  #: neighbouring columns of a contraction that reductions take together; row values are then theirs
-    recurrence: Recurrence | None = None  #: a program with one has nothing else; its rows are the batch, or the steps where these follow it
+    recurrence: Recurrence | None = (
+        None  #: a program with one has nothing else; its rows are the batch, or the steps where these follow it
+    )
     product: SmallProduct | None = None  #: a program with one has nothing else; its rows are the matrices
 
     @property
@@ -349,7 +360,9 @@ class Program:
     @cached_property
     def tensors(self) -> tuple[str, ...]:
         """The tensors that are read, each once, in the order of the kernel's arguments."""
-        return tuple(dict.fromkeys((*(load.tensor for load in self.reads), *(s.source for s in self.scatters if s.source))))
+        return tuple(
+            dict.fromkeys((*(load.tensor for load in self.reads), *(s.source for s in self.scatters if s.source)))
+        )
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
@@ -369,7 +382,11 @@ class Program:
         """The dtype of each tensor that is read or written."""
         of = self.recurrence
         recurrent = dict.fromkeys((*of.reads, *(result for result, _ in of.results)), of.dtype) if of else {}
-        return {**recurrent, **{s.source: s.dtype for s in self.scatters if s.source}, **{x.tensor: x.dtype for x in (*self.stores, *self.scatters, *self.reads)}}
+        return {
+            **recurrent,
+            **{s.source: s.dtype for s in self.scatters if s.source},
+            **{x.tensor: x.dtype for x in (*self.stores, *self.scatters, *self.reads)},
+        }
 
     @cached_property
     def dtypes(self) -> dict[str, str]:

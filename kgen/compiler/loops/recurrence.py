@@ -15,13 +15,15 @@ from typing import Callable
 from kgen.compiler.loops.expr import Expr
 from kgen.compiler.loops.indices import Size
 
-#: The results, in the order in which the library has them: the output of the last layer at each step, and the last states.
+#: The results, in the order in which the library has them: the output of the last layer at each step, and the last
+#: states.
 OUTPUT, HIDDEN, CELL = range(3)
 
 
 @dataclass(frozen=True)
 class CellStep:
-    """``name = expression`` over ``args``: ``x0``, ``h0``, ... are the gates' products, the rest states and earlier values."""
+    """``name = expression`` over ``args``: ``x0``, ``h0``, ... are the gates' products, the rest states and earlier
+    values."""
 
     name: str
     expression: Expr
@@ -30,7 +32,8 @@ class CellStep:
 
 @dataclass(frozen=True)
 class Cell:
-    """One step of one element: the state is ``hidden``, with ``cell`` behind it where there are two. Steps name the next ``next_hidden``."""
+    """One step of one element: the state is ``hidden``, with ``cell`` behind it where there are two. Steps name the
+    next ``next_hidden``."""
 
     gates: int
     steps: tuple[CellStep, ...]
@@ -39,7 +42,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer in one direction. ``weight`` is ``[gates * hidden, hidden]``, ``bias`` ``[gates * hidden]``; empty where there is none.
+    """A layer in one direction. ``weight`` is ``[gates * hidden, hidden]``, ``bias`` ``[gates * hidden]``; empty where
+    there is none.
 
     A layer above another one of the program multiplies that one's output by ``inner_weight`` itself.
     """
@@ -58,10 +62,10 @@ class Layer:
 class Recurrence:
     """Layers of a ``cell``, all steps of them.
 
-    ``products`` are the first layers' input products: ``[steps, batch, directions * gates * hidden]``, or with the batch
-    first. ``states`` are the initial ones ``[all layers, batch, hidden]``, which begin at layer ``first``; zeros where there are none.
-    With two directions, the second one goes from the last step back. ``results`` are stored, each with what it is. All tensors are
-    of ``dtype``. The owner of a state keeps it in float32.
+    ``products`` are the first layers' input products: ``[steps, batch, directions * gates * hidden]``, or with the
+    batch first. ``states`` are the initial ones ``[all layers, batch, hidden]``, which begin at layer ``first``; zeros
+    where there are none. With two directions, the second one goes from the last step back. ``results`` are stored, each
+    with what it is. All tensors are of ``dtype``. The owner of a state keeps it in float32.
     """
 
     cell: Cell
@@ -80,7 +84,9 @@ class Recurrence:
     @property
     def reads(self) -> tuple[str, ...]:
         """The tensors that are read."""
-        return tuple(dict.fromkeys((self.products, *self.states, *(name for layer in self.layers for name in layer.tensors))))
+        return tuple(
+            dict.fromkeys((self.products, *self.states, *(name for layer in self.layers for name in layer.tensors)))
+        )
 
     @property
     def depth(self) -> int:
@@ -105,4 +111,6 @@ class Recurrence:
         """The recurrence with other names for its tensors; the empty name stays."""
         layers = tuple(Layer(*map(name, (x.weight, x.bias, x.inner_weight, x.inner_bias))) for x in self.layers)
         results = tuple((name(result), kind) for result, kind in self.results)
-        return replace(self, products=name(self.products), layers=layers, states=tuple(map(name, self.states)), results=results)
+        return replace(
+            self, products=name(self.products), layers=layers, states=tuple(map(name, self.states)), results=results
+        )

@@ -15,7 +15,8 @@ from kgen.compiler.loops.program import Map, Program, Scatter
 
 @dataclass(frozen=True)
 class Owned:
-    """Elements of a result that one row of the loops takes all its values into: ``elements`` side by side, and the ``place`` among them."""
+    """Elements of a result that one row of the loops takes all its values into: ``elements`` side by side, and the
+    ``place`` among them."""
 
     elements: int
     place: Place
@@ -38,7 +39,8 @@ def owned(program: Program, scatter: Scatter) -> Owned | None:
 
 
 def counted(program: Program, scatter: Scatter) -> Const | None:
-    """The number that a scatter adds for each element of the loops, so that their count makes the sum; ``None`` where values differ."""
+    """The number that a scatter adds for each element of the loops, so that their count makes the sum; ``None`` where
+    values differ."""
     made = next((s for s in program.steps if isinstance(s, Map) and s.name == scatter.arg), None)
     number = made.expression if made and not made.args else None
     return number if scatter.kind == "sum" and isinstance(number, Const) and math.isfinite(number.value) else None

@@ -12,14 +12,16 @@ from dataclasses import dataclass, replace
 from kgen.compiler.loops.access import Loop, digits
 from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Store
 
-#: The attributes of a copy that is worth a kernel of its own, which works on tiles: others would move a sector for each element.
+#: The attributes of a copy that is worth a kernel of its own, which works on tiles: others would move a sector for each
+#: element.
 IN_TILES = (("in_tiles", True),)
 LEAST_EXTENT = 16  # elements of either axis; fewer fill too little of a tile
 
 
 @dataclass(frozen=True)
 class Transpose:
-    """The axes of a program: ``along`` is contiguous in what is stored, ``across`` in ``turned``, and ``outer`` are the others."""
+    """The axes of a program: ``along`` is contiguous in what is stored, ``across`` in ``turned``, and ``outer`` are the
+    others."""
 
     along: Loop
     across: Loop
@@ -34,13 +36,26 @@ class Transpose:
     def count(self, cols: int) -> str:
         """How many pairs of both axes there are, in C, with ``rows`` of ``cols`` elements."""
         elements = int(self.along.extent) * int(self.across.extent)
-        return f"rows * {cols // elements}" if cols > elements else f"rows / {elements // cols}" if cols < elements else "rows"
+        return (
+            f"rows * {cols // elements}"
+            if cols > elements
+            else f"rows / {elements // cols}"
+            if cols < elements
+            else "rows"
+        )
 
 
 def transpose_of(program: Program) -> Transpose | None:
     """The program as a transpose; ``None`` where it is none, or where either axis is short."""
     loops = (*program.row_loops, *program.col_loops)
-    if not program.plain or program.scatters or program.contraction or program.moments_of or not all(isinstance(s, Map) for s in program.steps) or len(loops) < 2:
+    if (
+        not program.plain
+        or program.scatters
+        or program.contraction
+        or program.moments_of
+        or not all(isinstance(s, Map) for s in program.steps)
+        or len(loops) < 2
+    ):
         return None
     along = loops[-1]
     if any(store.access.offset.coeff(along.symbol) != 1 for store in program.stores):

@@ -2,8 +2,8 @@
 
     bmm(softmax(bmm(q, k) * scale + mask), v)     a contraction whose left operand a program before it makes
 
-The program in front has the scores of all columns of a row, and reduces them. Operands may be views: the kernel reads them
-where they lie.
+The program in front has the scores of all columns of a row, and reduces them. Operands may be views: the kernel reads
+them where they lie.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from kgen.compiler.operators.table import OPS
 
 
 def scores(builder: ProgramBuilder, x: str) -> Program:
-    """The program that makes the left operand of a second contraction. Raises :class:`NotFusable` where that is no softmax."""
+    """The program that makes the left operand of a second contraction. Raises :class:`NotFusable` where that is no
+    softmax."""
     found = builder.lower(builder.graph, leading_to(builder.graph, x, builder.inside), [x], strided=True)
     softmax = [r for r in found.reductions if r.kind == "softmax"]
     if found.contraction is None or found.contraction.window or len(softmax) != 1 or found.span != found.cols:
@@ -39,7 +40,8 @@ def leading_to(graph: OpGraph, value: str, inside: frozenset[str]) -> list[str]:
 
 
 def reads_views(graph: OpGraph, node: Node, inside: frozenset[str]) -> bool:
-    """Whether a product of two batches of matrices reads views that the kernel has among its nodes, other than one swap of dimensions."""
+    """Whether a product of two batches of matrices reads views that the kernel has among its nodes, other than one swap
+    of dimensions."""
     operands = [value for value in node.inputs if isinstance(value, str)]
     if node.op not in ("bmm", "matmul") or any(len(graph.type(value).shape) < 3 for value in operands):
         return False
@@ -49,7 +51,8 @@ def reads_views(graph: OpGraph, node: Node, inside: frozenset[str]) -> bool:
 
 
 def origin(builder: ProgramBuilder, name: str) -> tuple[str, bool, Strided | None]:
-    """The tensor that an operand is read from, whether its last two dimensions are swapped there, and where it lies in it."""
+    """The tensor that an operand is read from, whether its last two dimensions are swapped there, and where it lies in
+    it."""
     node = builder.graph.node(name) if name in builder.inside else None
     if node is None:
         return name, False, None
@@ -73,7 +76,8 @@ def _is_swap(node: Node) -> bool:
 
 
 def _strided(copy: Program) -> Strided | None:
-    """Where the elements of a copy lie in what it copies; ``None`` where in the same order. Raises :class:`NotFusable` elsewhere."""
+    """Where the elements of a copy lie in what it copies; ``None`` where in the same order. Raises :class:`NotFusable`
+    elsewhere."""
     load, store = copy.loads[0], copy.stores[0]
     if len(copy.loads) > 1 or load.access.mask or load.args or copy.steps:
         raise NotFusable("an operand of a contraction is no view of one tensor")

@@ -67,7 +67,9 @@ class ProgramBuilder:
     contraction_index: Index = ()
     scatters: list[Scattered] = field(default_factory=list)
     apart: frozenset[sympy.Symbol] = frozenset()  # axes along which reductions of few elements are read
-    last: sympy.Expr = sympy.Integer(0)  # the index of the last dimension of a contraction, or of the value that moments are of
+    last: sympy.Expr = sympy.Integer(
+        0
+    )  # the index of the last dimension of a contraction, or of the value that moments are of
 
     # Values
 
@@ -90,7 +92,8 @@ class ProgramBuilder:
         return op.lower(self, node, index)
 
     def tensor(self, name: str, *, written: bool = False) -> Tensor:
-        """The type of a tensor that the kernel reads, or has ``written``; raises :class:`NotFusable` where it cannot."""
+        """The type of a tensor that the kernel reads, or has ``written``; raises :class:`NotFusable` where it
+        cannot."""
         tensor = self.graph.type(name)
         if tensor.dtype not in DTYPES:
             raise NotFusable(f"{name} is of type {tensor.dtype}")
@@ -114,7 +117,9 @@ class ProgramBuilder:
         return Step("load", tensor, args, varies, offset, mask, dtype=dtype)
 
     def _map(self, node: Node, index: Index) -> str:
-        operands = [self.value(i, self.broadcast(i, node.type, index)) if isinstance(i, str) else i for i in node.inputs]
+        operands = [
+            self.value(i, self.broadcast(i, node.type, index)) if isinstance(i, str) else i for i in node.inputs
+        ]
         # Numbers become literals; what is left is numbered anew.
         names = [o for o in operands if isinstance(o, str)]
         floats = any(is_float(self.steps[n].dtype) for n in names)
@@ -157,7 +162,9 @@ class ProgramBuilder:
         mask = self.within(index, size)
         return self.map(node.name, CHOICE, [self.holds(mask), value, other], node.type.dtype) if mask else value
 
-    def filled(self, node: Node, bounds: Sequence[tuple[sympy.Expr, Size]], value: Callable[[], str], number: float | int) -> str:
+    def filled(
+        self, node: Node, bounds: Sequence[tuple[sympy.Expr, Size]], value: Callable[[], str], number: float | int
+    ) -> str:
         """A value where each index lies inside, else a number."""
         if any(self.outside(index, size) for index, size in bounds):
             return self.number(node.name, number, node.type.dtype)
@@ -172,7 +179,8 @@ class ProgramBuilder:
     def place(self, stem: str, value: str, size: int, dtype: str = "int64", *, kept: bool = False) -> sympy.Expr:
         """An integer value as an index below ``size``: what lies outside is the nearest place inside.
 
-        Terms of offsets are computed in its ``dtype``. The index of axes that a value holds stands for it, unless the value is ``kept``.
+        Terms of offsets are computed in its ``dtype``. The index of axes that a value holds stands for it, unless the
+        value is ``kept``.
         """
         inside = where(SELF < 0, 0, where(SELF < size, SELF, size - 1))
         found = self.map(stem, inside, [value], dtype)
@@ -225,17 +233,31 @@ class ProgramBuilder:
             return known
         return self.axes.index(name, size)
 
-    def reduce(self, stem: str, kind: str, values: Sequence[Deferred], index: Index, dims: tuple[int, ...]) -> tuple[str, ...]:
+    def reduce(
+        self, stem: str, kind: str, values: Sequence[Deferred], index: Index, dims: tuple[int, ...]
+    ) -> tuple[str, ...]:
         """The results of a reduction of the values over the axes that the index has in ``dims``."""
         over = frozenset().union(*(symbols_of(index[d]) for d in dims))
         args = tuple(value(index) for value in values)
         if not over:
-            return tuple(self.map(f"{stem}_{part}", text, args[:1]) for part, text in zip(COMBINES[kind], OF_ONE.get(kind, (SELF,))))
+            return tuple(
+                self.map(f"{stem}_{part}", text, args[:1])
+                for part, text in zip(COMBINES[kind], OF_ONE.get(kind, (SELF,)))
+            )
         varies = frozenset().union(*(self.steps[a].varies for a in args))
-        step = Step("reduce", kind, args, varies - over, axes=tuple(sorted(over, key=lambda s: s.name)), dtype=self.steps[args[0]].dtype)
+        step = Step(
+            "reduce",
+            kind,
+            args,
+            varies - over,
+            axes=tuple(sorted(over, key=lambda s: s.name)),
+            dtype=self.steps[args[0]].dtype,
+        )
         if not over <= varies:
             raise NotFusable(f"{stem} reduces values that are the same along a reduced axis")
-        return tuple(self._keep(f"{stem}_{part}", self.part_of(step, number)) for number, part in enumerate(COMBINES[kind]))
+        return tuple(
+            self._keep(f"{stem}_{part}", self.part_of(step, number)) for number, part in enumerate(COMBINES[kind])
+        )
 
     def part_of(self, step: Step, number: int) -> Step:
         """One result of a reduction, of which ``step`` is another."""

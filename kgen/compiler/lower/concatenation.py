@@ -17,7 +17,8 @@ from kgen.compiler.loops.access import Place, Within
 from kgen.compiler.loops.expr import CHOICE
 from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Reduce
 
-#: Maps of other parts that a kernel may compute for each element and drop. 26 bags of three rows in a concatenation have 280.
+#: Maps of other parts that a kernel may compute for each element and drop. 26 bags of three rows in a concatenation
+#: have 280.
 MOST_DROPPED = 32
 
 
@@ -33,7 +34,9 @@ def dropped(program: Program) -> int:
             users.setdefault(arg, []).append(name)
     conditions = {x.name for x in program.loads if not x.tensor and x.dtype == "bool"}
     choices = [s for s in maps.values() if s.expression == CHOICE and s.args[0] in conditions]
-    kept = {s.arg for s in program.stores} | {a for s in program.steps if not isinstance(s, Map) for a in getattr(s, "args", ())}
+    kept = {s.arg for s in program.stores} | {
+        a for s in program.steps if not isinstance(s, Map) for a in getattr(s, "args", ())
+    }
     chosen_between = {s.name for s in choices}
 
     def own(part: str) -> set[str]:
@@ -42,7 +45,12 @@ def dropped(program: Program) -> int:
         waiting = [part]
         while waiting:
             name = waiting.pop()
-            if name in maps and name not in chosen_between and name not in kept and (name == part or found.issuperset(users[name])):
+            if (
+                name in maps
+                and name not in chosen_between
+                and name not in kept
+                and (name == part or found.issuperset(users[name]))
+            ):
                 found.add(name)
                 waiting += maps[name].args
         return found
@@ -53,7 +61,8 @@ def dropped(program: Program) -> int:
 
 @dataclass(frozen=True)
 class Part:
-    """An operand that holds the rows that fulfil ``condition``, in C, and are in no part before; of the last, all others.
+    """An operand that holds the rows that fulfil ``condition``, in C, and are in no part before; of the last, all
+    others.
 
     ``numbers`` are its own values of what differs between the parts' offsets.
     """
@@ -98,7 +107,10 @@ def _read_by_pointers(program: Program) -> tuple[Program, tuple[Chosen, ...]]:
         return program, ()
     replaced = {one.load.name: one.load for one in found}
     steps = [s for s in program.steps if isinstance(s, Reduce) or s.name not in replaced]
-    needed, waiting = set(), [s.arg for s in program.stores] + [a for s in steps if isinstance(s, Reduce) for a in s.args]
+    needed, waiting = (
+        set(),
+        [s.arg for s in program.stores] + [a for s in steps if isinstance(s, Reduce) for a in s.args],
+    )
     made = {name: s for s in steps for name in (s.names if isinstance(s, Reduce) else (s.name,))}
     while waiting:
         name = waiting.pop()
@@ -111,13 +123,19 @@ def _read_by_pointers(program: Program) -> tuple[Program, tuple[Chosen, ...]]:
 
 
 def _chosen(top: Map, values: dict[str, Load | Map]) -> Chosen | None:
-    """The choice as one load; ``None`` where its parts are no loads of one dtype that rows lie in, one behind the other."""
+    """The choice as one load; ``None`` where its parts are no loads of one dtype that rows lie in, one behind the
+    other."""
     conditions: list[Load] = []
     loads: list[Load] = []
     at: Load | Map | None = top
     while isinstance(at, Map) and at.expression == CHOICE:
         condition, part = values.get(at.args[0]), values.get(at.args[1])
-        if not isinstance(condition, Load) or condition.tensor or condition.level == ELEMENT or not isinstance(part, Load):
+        if (
+            not isinstance(condition, Load)
+            or condition.tensor
+            or condition.level == ELEMENT
+            or not isinstance(part, Load)
+        ):
             return None
         conditions.append(condition)
         loads.append(part)

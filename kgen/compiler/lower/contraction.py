@@ -1,6 +1,7 @@
 """Contractions while they are lowered: the operands that the kernel reads, and the sums as one value.
 
-A contraction takes rows with a matrix, a batch of rows with a batch of matrices, or images with the kernels of a convolution.
+A contraction takes rows with a matrix, a batch of rows with a batch of matrices, or images with the kernels of a
+convolution.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def contraction(builder: ProgramBuilder, node: Node, index: Index) -> str:
     before = attention.scores(builder, x) if builder.strided and _is_made(builder, x) else None
     lies: list[Strided | None] = [None, None]
     if builder.strided:
-        (x, turned, lies[0]), (weight, other, lies[1]) = (x, False, None) if before else attention.origin(builder, x), attention.origin(builder, weight)
+        (x, turned, lies[0]), (weight, other, lies[1]) = (
+            (x, False, None) if before else attention.origin(builder, x),
+            attention.origin(builder, weight),
+        )
     else:
         (x, turned), (weight, other) = ((name, False) if window else _turned(builder, name) for name in (x, weight))
         before = _before(builder, x, window) if window and x in builder.inside else None
@@ -66,7 +70,9 @@ def contraction(builder: ProgramBuilder, node: Node, index: Index) -> str:
         weight_lies=lies[1],
     )
     varies = frozenset().union(*(symbols_of(i) for i in index))
-    found = builder.step(builder.contraction.name, "sums", node.name, (), varies, builder.axes.flat(index, node.type.sizes()))
+    found = builder.step(
+        builder.contraction.name, "sums", node.name, (), varies, builder.axes.flat(index, node.type.sizes())
+    )
     for value in bias:
         at = (index[1],) if window else builder.broadcast(value, node.type, index)
         found = builder.map(node.name, Arg(0) + Arg(1), [found, builder.value(value, at)])
@@ -75,13 +81,18 @@ def contraction(builder: ProgramBuilder, node: Node, index: Index) -> str:
 
 def _is_made(builder: ProgramBuilder, x: str) -> bool:
     """Whether the kernel computes the value: it is no view of a tensor."""
-    return any(OPS[builder.graph.node(n).op].kind is not Kind.VIEW for n in attention.leading_to(builder.graph, x, builder.inside))
+    return any(
+        OPS[builder.graph.node(n).op].kind is not Kind.VIEW
+        for n in attention.leading_to(builder.graph, x, builder.inside)
+    )
 
 
 def _before(builder: ProgramBuilder, x: str, window: Convolution) -> Program | None:
     """The pointwise program that makes the images of a convolution; ``None`` where they are made otherwise."""
     found = builder.lower(builder.graph, attention.leading_to(builder.graph, x, builder.inside), [x])
-    pointwise = all(isinstance(step, Map) for step in found.steps) and not found.contraction and found.plain and found.floats
+    pointwise = (
+        all(isinstance(step, Map) for step in found.steps) and not found.contraction and found.plain and found.floats
+    )
     return found if pointwise and found.cols == window.groups * window.channels_in * window.pixels_in else None
 
 

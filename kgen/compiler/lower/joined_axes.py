@@ -13,8 +13,8 @@ from kgen.compiler.loops.indices import Size, at_zero, takes_as_one, times
 class JoinedAxes:
     """The axes of a kernel, with neighbours joined.
 
-    An outer axis that is joined is ``lost``: its strides follow from the inner one's. ``indices`` are all that the kernel
-    computes, each as a multiple of an expression.
+    An outer axis that is joined is ``lost``: its strides follow from the inner one's. ``indices`` are all that the
+    kernel computes, each as a multiple of an expression.
     """
 
     def __init__(self, extents: Mapping[sympy.Symbol, Size], indices: tuple[tuple[int, sympy.Expr], ...]) -> None:
@@ -23,7 +23,8 @@ class JoinedAxes:
         self._known: dict[int, tuple[sympy.Expr, ...]] = {}  # all indices, by how many axes are joined
 
     def loops(self, symbols: Sequence[sympy.Symbol]) -> tuple[Loop, ...]:
-        """These axes as loops; an outer axis and an inner one are one loop where every index takes them as one number."""
+        """These axes as loops; an outer axis and an inner one are one loop where every index takes them as one
+        number."""
         loops: list[Loop] = []
         for symbol in symbols:
             loop = Loop(symbol, self._extents[symbol])

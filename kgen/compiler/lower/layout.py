@@ -42,9 +42,14 @@ class Layout:
         self.pool = self._pool()
         self.last = builder.last.subs(self.pool)
         types = {o.tensor: self.graph.type(o.tensor) for o in outputs}
-        strides = {name: of.shape if of.batch_inside else of.sizes() for name, of in types.items()}  # those of the captured batch
+        strides = {
+            name: of.shape if of.batch_inside else of.sizes() for name, of in types.items()
+        }  # those of the captured batch
         self.offsets = {o: builder.axes.flat(o.index, strides[o.tensor]) for o in outputs}
-        self.looped = {s.node: builder.axes.flat(s.loops, looped(self.graph, self.graph.node(s.node)).sizes()) for s in builder.scatters}
+        self.looped = {
+            s.node: builder.axes.flat(s.loops, looped(self.graph, self.graph.node(s.node)).sizes())
+            for s in builder.scatters
+        }
         self.taken_in = {s.node: builder.axes.flat(s.index, self.graph.type(s.node).sizes()) for s in builder.scatters}
         self.rows, self.cols = self._loops()
 
@@ -58,7 +63,11 @@ class Layout:
             if step.kind == "reduce":
                 reduced.add(whole)
                 parts = [self.builder.part_of(step, part) for part in range(len(COMBINES[step.text]))]
-                steps.append(Reduce(tuple(map(self.builder.known.get, parts)), step.text, step.args, tuple(p.dtype for p in parts)))
+                steps.append(
+                    Reduce(
+                        tuple(map(self.builder.known.get, parts)), step.text, step.args, tuple(p.dtype for p in parts)
+                    )
+                )
             else:
                 (loads if step.kind == "load" and not step.args else steps).append(self._value(name, step))
         stores = tuple(self._store(o) for o in self.outputs)
@@ -81,7 +90,18 @@ class Layout:
             contraction = replace(contraction, window=replace(contraction.window, lines=tuple(lines)))
         scatters = tuple(map(self._scatter, self.builder.scatters))
         return Program(
-            rows, cols, *sizes, self.rows, self.cols, tuple(loads), tuple(steps), stores, self.moments_of, contraction, scatters, self.span
+            rows,
+            cols,
+            *sizes,
+            self.rows,
+            self.cols,
+            tuple(loads),
+            tuple(steps),
+            stores,
+            self.moments_of,
+            contraction,
+            scatters,
+            self.span,
         )
 
     def _value(self, name: str, step: Step) -> Load | Map | Scan | Window:
@@ -94,14 +114,19 @@ class Layout:
             return Scan(name, step.text, step.args, step.reverse, level, step.dtype)
         inner = {at: inside for at, inside in self.needed.items() if inside.varies & self._inner}
         body = tuple(self._value(at, inside) for at, inside in inner.items() if inside.kind in ("load", "map"))
-        outside = dict.fromkeys(a for inside in inner.values() if inside.kind == "map" for a in inside.args if a not in inner)
+        outside = dict.fromkeys(
+            a for inside in inner.values() if inside.kind == "map" for a in inside.args if a not in inner
+        )
         slides = tuple(replace(s, output=self._axes.index(s.output)) for s in step.slides)
         return Window(name, step.text, step.args[0], slides, body, tuple(outside), level, step.fill)
 
     def _check_work(self, elements: int) -> None:
-        """Raise where the loops visit elements far more often than each tensor has them: two results may share no axis."""
+        """Raise where the loops visit elements far more often than each tensor has them: two results may share no
+        axis."""
         loads = [s for s in self.needed.values() if s.kind == "load" and s.text]
-        largest = max((self.graph.type(t).numel for t in (*(s.text for s in loads), *(o.tensor for o in self.outputs))), default=0)
+        largest = max(
+            (self.graph.type(t).numel for t in (*(s.text for s in loads), *(o.tensor for o in self.outputs))), default=0
+        )
         beside = sum(self.graph.type(t).numel for t in {s.text for s in loads if s.mask})  # parts of a concatenation
         largest = max(largest, beside) if loads else MOST_MADE  # numbers that are made of indices alone
         if not (self.builder.contraction or self.builder.scatters) and elements > MOST_VISITS * largest:
@@ -117,7 +142,9 @@ class Layout:
     def _needed(self) -> dict[str, Step]:
         """The steps that outputs depend on, in the order in which they were made."""
         taken_in = [name for s in self.builder.scatters for name in (s.value, *s.places)]
-        found = self._leading_to(taken_in + [o.value for o in self.outputs] + ([self.moments_of] if self.moments_of else []))
+        found = self._leading_to(
+            taken_in + [o.value for o in self.outputs] + ([self.moments_of] if self.moments_of else [])
+        )
         return {name: step for name, step in self.builder.steps.items() if name in found}
 
     def _leading_to(self, waiting: list[str]) -> set[str]:
@@ -146,7 +173,10 @@ class Layout:
             raise NotFusable(f"{output.tensor} is a row value that needs no reduction")
         if not varies <= symbols_of(offset) | self._axes.lost:
             raise NotFusable(f"{output.tensor} varies over more axes than it is stored at")
-        dtypes, node = (self.graph.type(output.tensor).dtype, self.needed[output.value].dtype), self.graph.node(output.tensor)
+        dtypes, node = (
+            (self.graph.type(output.tensor).dtype, self.needed[output.value].dtype),
+            self.graph.node(output.tensor),
+        )
         into = node.values[0] if node.effect else ""
         if batch := self.graph.type(output.tensor).batch_inside:
             (loop, *others), inner = self.cols, step_of(self.offsets[output], self.cols[0].symbol)
@@ -164,7 +194,10 @@ class Layout:
 
     def _loops(self) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
         """The axes of rows and of columns, neighbours that run through memory as one joined."""
-        symbols = frozenset().union(*(s.varies for s in self.needed.values()), *(symbols_of(o) for o in (*self.offsets.values(), *self.looped.values())))
+        symbols = frozenset().union(
+            *(s.varies for s in self.needed.values()),
+            *(symbols_of(o) for o in (*self.offsets.values(), *self.looped.values())),
+        )
         self._reduced = frozenset().union(*(s.axes for s in self.needed.values() if s.kind == "reduce"))
         around = self._around()
         symbols -= self._inner
@@ -191,7 +224,10 @@ class Layout:
             cols = [s for s in around if s in symbols]
         else:
             rows, cols = self._pointwise([s for s in order if s in symbols])
-        if any(not isinstance(self.extents[s], int) for s in (*cols[1:], *(rows if cols and not isinstance(self.extents[cols[0]], int) else ()))):
+        if any(
+            not isinstance(self.extents[s], int)
+            for s in (*cols[1:], *(rows if cols and not isinstance(self.extents[cols[0]], int) else ()))
+        ):
             raise NotFusable("a dimension that follows the batch is reduced inside of others")
         self._axes = JoinedAxes(self.extents, tuple(self._indices()))
         return self._axes.loops(rows), self._axes.loops(cols)
@@ -207,7 +243,8 @@ class Layout:
             yield 1, offset
 
     def _of_contraction(self) -> list[sympy.Symbol]:
-        """The axes of a contraction's sums in their own order, of those that are pooled the windows'; none without a contraction."""
+        """The axes of a contraction's sums in their own order, of those that are pooled the windows'; none without a
+        contraction."""
         index = [at.subs(self.pool) for at in self.builder.contraction_index]
         return [symbol for at in index for symbol in sorted(symbols_of(at), key=lambda s: -step_of(at, s))]
 
@@ -218,7 +255,8 @@ class Layout:
         return all(self.builder.axes.covers(at, size) is not None for at, size in zip(index, sizes))
 
     def _span(self) -> int:
-        """How many neighbouring columns of a contraction a reduction takes together; 0 where it takes others, or there is none."""
+        """How many neighbouring columns of a contraction a reduction takes together; 0 where it takes others, or there
+        is none."""
         places, columns = [s for s in self.needed.values() if s.kind == "sums"], 1
         for symbol in sorted(self._reduced, key=lambda s: step_of(self.last, s)):
             whole = step_of(self.last, symbol) == columns and isinstance(self.extents[symbol], int)
@@ -227,7 +265,9 @@ class Layout:
         *outer, last = self.builder.contraction_index or (0,)
         if self.builder.strided and len(places) == 1:
             return span
-        if len(places) > 1 or any(not isinstance(i, sympy.Symbol) and i != 0 for i in (*outer, *(() if span else (last,)))):
+        if len(places) > 1 or any(
+            not isinstance(i, sympy.Symbol) and i != 0 for i in (*outer, *(() if span else (last,)))
+        ):
             raise NotFusable("a kernel reads the sums of a contraction at one place, and through no view")
         if span and self.builder.axes.covers(last, self.graph.type(places[0].text).sizes()[-1]) is None:
             raise NotFusable("a reduction behind a contraction takes neighbouring columns of all columns")
@@ -260,7 +300,12 @@ class Layout:
         self._inner = frozenset().union(*(s.axes for s in found if s.kind == "taps"))
         if not found:
             return None
-        if len(found) > 1 or (self._reduced and not self.pool) or self.moments_of or (self.builder.contraction and not self.pool):
+        if (
+            len(found) > 1
+            or (self._reduced and not self.pool)
+            or self.moments_of
+            or (self.builder.contraction and not self.pool)
+        ):
             raise NotFusable("a window or a scan and another one, a reduction or a contraction are two kernels")
         (step,) = found
         if any(not isinstance(s.output, sympy.Symbol) and s.output != 0 for s in step.slides):
@@ -285,7 +330,14 @@ class Layout:
         """Rows are the axes that places vary over, columns the others: a row of values is taken in at one place."""
         varying = frozenset().union(*(self.needed[name].varies for s in self.builder.scatters for name in s.places))
         rows, cols = [s for s in order if s in varying], [s for s in order if s not in varying]
-        return (rows, cols) if cols and rows and cols[-1] is order[-1] and all(isinstance(self.extents[s], int) for s in (*rows[1:], *cols)) else self._pointwise(order)
+        return (
+            (rows, cols)
+            if cols
+            and rows
+            and cols[-1] is order[-1]
+            and all(isinstance(self.extents[s], int) for s in (*rows[1:], *cols))
+            else self._pointwise(order)
+        )
 
     def _scatter(self, of: Scattered) -> Scatter:
         """The scatter with its place; each of its loops' elements is taken in once."""
@@ -298,16 +350,34 @@ class Layout:
         elements, value = reduce(times, sizes, 1), self.needed[of.value]
         if not isinstance(elements, int) and all(isinstance(loop.extent, int) for loop in (*self.rows, *self.cols)):
             raise NotFusable(f"{of.node} follows the batch where its loops do not")
-        return Scatter(of.node, of.value, of.kind, level, Place(offset, self.rows, self.cols), of.places, of.size, elements,
-                       self.graph.type(of.node).dtype, value.dtype, of.source, of.start, of.ordered, of.period, of.sorted)  # fmt: skip
+        return Scatter(
+            of.node,
+            of.value,
+            of.kind,
+            level,
+            Place(offset, self.rows, self.cols),
+            of.places,
+            of.size,
+            elements,
+            self.graph.type(of.node).dtype,
+            value.dtype,
+            of.source,
+            of.start,
+            of.ordered,
+            of.period,
+            of.sorted,
+        )
 
     def _order(self) -> list[sympy.Symbol]:
-        """All axes, those with the largest strides first: in what is stored, in what is loaded, and in the masks of loads."""
+        """All axes, those with the largest strides first: in what is stored, in what is loaded, and in the masks of
+        loads."""
         offsets = [*self.offsets.values(), *self.looped.values()]
         if self.moments_of and not offsets:
             source = self.builder.steps[self.moments_of]
             offsets += [s.offset for s in self.needed.values() if s.kind == "load" and s.varies >= source.varies]
-        offsets += sorted((s.offset for s in self.needed.values() if s.kind == "load"), key=lambda e: -len(symbols_of(e)))
+        offsets += sorted(
+            (s.offset for s in self.needed.values() if s.kind == "load"), key=lambda e: -len(symbols_of(e))
+        )
         offsets += [s.offset for s in self.needed.values() if s.kind == "sums"]
         offsets += [within.index for s in self.needed.values() for within in s.mask]
         order: list[sympy.Symbol] = []

@@ -27,17 +27,20 @@ from kgen.compiler.operators.reductions import MOST_FEW, of_few
 from kgen.compiler.operators.scatters import looped
 from kgen.compiler.operators.table import OPS
 
-#: The most parts with statements of their own where tables are looked up under masks. Without parts, each element looks up all.
+#: The most parts with statements of their own where tables are looked up under masks. Without parts, each element looks
+#: up all.
 MOST_LOOKED_UP = 16
 _LOOPS = {Kind.REDUCTION: reduction, Kind.CONTRACTION: contraction}
 MOST_NODES = 128  # nodes of one kernel; a loop that forward unrolls has more
 
 
-def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False, strided: bool = False) -> Program:
+def lower(
+    graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False, strided: bool = False
+) -> Program:
     """The program of these nodes, which stores ``outputs``. Raises :class:`NotFusable` where they make no kernel.
 
-    ``two_passes`` takes softmax's maximum and sum in two passes over the row instead of one online. Operands of contractions are
-    tensors, or views of tensors where they may be ``strided``. Those of attention may.
+    ``two_passes`` takes softmax's maximum and sum in two passes over the row instead of one online. Operands of
+    contractions are tensors, or views of tensors where they may be ``strided``. Those of attention may.
     """
     if len(names) > MOST_NODES:
         raise NotFusable(f"it has more than {MOST_NODES} operators")
@@ -56,7 +59,9 @@ def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_p
         if not new and not alike:
             if parts or moments_of or (parts := _parts(builder)) is None:
                 program = Layout(builder, found, moments_of).program()
-                if program.scatters and (program.reductions or program.contraction or program.windows or program.scans or moments_of):
+                if program.scatters and (
+                    program.reductions or program.contraction or program.windows or program.scans or moments_of
+                ):
                     raise NotFusable("a scatter takes in values of maps alone")
                 if dropped(program) > MOST_DROPPED:
                     raise NotFusable("it would compute each part of a concatenation for the elements of the others")
@@ -82,7 +87,8 @@ class _Parts:
 
 
 def _parts(builder: ProgramBuilder) -> _Parts | None:
-    """The equal parts of an axis between which the masks of a pointwise kernel change, as in a concatenation of two halves.
+    """The equal parts of an axis between which the masks of a pointwise kernel change, as in a concatenation of two
+    halves.
 
     Where each part has statements of its own, none has a mask, and loads of neighbours are vectors.
     """
@@ -114,7 +120,8 @@ def _parts(builder: ProgramBuilder) -> _Parts | None:
 
 
 def _alike(builder: ProgramBuilder, outputs: Sequence[Output]) -> dict[str, sympy.Expr]:
-    """Axes along which a tensor, or a contraction's sums, are read as along older axes, by name, with the index of these.
+    """Axes along which a tensor, or a contraction's sums, are read as along older axes, by name, with the index of
+    these.
 
     A mean and what it is subtracted from then share their read of the row. Axes of one value, as those of an outer
     product, stay apart.
@@ -167,13 +174,20 @@ def _build(
     attends = len(contractions) == 2 and any(n.op == "softmax" for n in nodes)
     strided = strided or attends or (len(contractions) == 1 and reads_views(graph, contractions[0], frozenset(names)))
     if len(contractions) > 1 + attends or len(moments) > 1:
-        raise NotFusable("a kernel has one contraction, or two with a softmax between, and one result of moments over the batch")
+        raise NotFusable(
+            "a kernel has one contraction, or two with a softmax between, and one result of moments over the batch"
+        )
     if moments and any(moments[0].name in n.values for n in nodes):
         raise NotFusable("moments over the batch end a kernel")
     if any(graph.type(v).numel == 0 for n in nodes for v in (n.name, *n.values) if n.type is not None):
         raise NotFusable("the tensors are empty")
     scatters = {n.name: n for n in nodes if OPS[n.op].kind is Kind.SCATTER}
-    if scatters and (set(outputs) != scatters.keys() or contractions or moments or any(v in scatters for n in nodes for v in n.values)):
+    if scatters and (
+        set(outputs) != scatters.keys()
+        or contractions
+        or moments
+        or any(v in scatters for n in nodes for v in n.values)
+    ):
         raise NotFusable("a kernel that takes values in at places stores nothing else")
     builder = ProgramBuilder(graph, frozenset(names), Axes(splits), two_passes, lower, _LOOPS, same, strided)
     found: list[Output] = []
@@ -187,10 +201,20 @@ def _build(
     if scatters:
         return builder, found, None
     # The largest output has the axes. The sums of a contraction have those of the reduction that reads them.
-    largest_first = 1 if contractions and not attends and any(OPS[n.op].kind is Kind.REDUCTION and not of_few(n) for n in nodes) else -1
-    for name in sorted((o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS), key=lambda o: largest_first * graph.type(o).numel):
+    largest_first = (
+        1
+        if contractions and not attends and any(OPS[n.op].kind is Kind.REDUCTION and not of_few(n) for n in nodes)
+        else -1
+    )
+    for name in sorted(
+        (o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS),
+        key=lambda o: largest_first * graph.type(o).numel,
+    ):
         whole = _stored_index(builder, name, builder.tensor(name, written=True))
-        found += (Output(name, builder.value(name, index), index) for index in (parts.of(builder, whole) if parts else (whole,)))
+        found += (
+            Output(name, builder.value(name, index), index)
+            for index in (parts.of(builder, whole) if parts else (whole,))
+        )
     if builder.contraction and not found and not moments:
         raise NotFusable("a contraction stores its sums, or values computed from them")
     return builder, found, moments_of
@@ -201,7 +225,11 @@ def _looped_index(builder: ProgramBuilder, node: Node) -> Index:
     type_ = looped(builder.graph, node)
     for other in builder.scatters:
         of = builder.graph.node(other.node)
-        if of.inputs[1] == node.inputs[1] and builder.graph.type(node.inputs[1]).shape == type_.shape and len(other.places) == 1:
+        if (
+            of.inputs[1] == node.inputs[1]
+            and builder.graph.type(node.inputs[1]).shape == type_.shape
+            and len(other.places) == 1
+        ):
             for asked, index, _ in builder.asked:
                 if asked == node.inputs[1] and len(index) == len(type_.shape):
                     return index
@@ -218,6 +246,10 @@ def _stored_index(builder: ProgramBuilder, name: str, tensor: Tensor) -> Index:
     """Where the tensor, or an operand of its shape, was asked for already, if that covers it; else axes of its own."""
     alike = {name, *(v for v in builder.graph.node(name).values if builder.graph.type(v).sizes() == tensor.sizes())}
     for asked, index, mask in builder.asked:
-        if asked in alike and not mask and all(builder.axes.covers(i, size) is not None for i, size in zip(index, tensor.sizes())):
+        if (
+            asked in alike
+            and not mask
+            and all(builder.axes.covers(i, size) is not None for i, size in zip(index, tensor.sizes()))
+        ):
             return index
     return _own_index(builder, tensor)

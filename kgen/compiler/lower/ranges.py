@@ -70,7 +70,11 @@ def _decided(of: Expr, operands: Mapping[Expr, Range]) -> Expr:
     holds = _holds(of.condition, operands)
     if holds is not None:
         return _decided(of.value if holds else of.other, operands)
-    return Where(of.condition, _decided(of.value, _narrowed(of.condition, operands, True)), _decided(of.other, _narrowed(of.condition, operands, False)))
+    return Where(
+        of.condition,
+        _decided(of.value, _narrowed(of.condition, operands, True)),
+        _decided(of.other, _narrowed(of.condition, operands, False)),
+    )
 
 
 def _holds(condition: Expr, operands: Mapping[Expr, Range]) -> bool | None:
@@ -106,13 +110,21 @@ def _range(of: Expr, operands: Mapping[Expr, Range], rounds: bool) -> Range:
         case Where():
             holds = _holds(of.condition, operands)
             ways = [(of.value, True), (of.other, False)]
-            found = [_range(way, _narrowed(of.condition, operands, of_way), rounds) for way, of_way in ways if holds in (None, of_way)]
+            found = [
+                _range(way, _narrowed(of.condition, operands, of_way), rounds)
+                for way, of_way in ways
+                if holds in (None, of_way)
+            ]
             return min(low for low, _ in found), max(high for _, high in found)
         case Cast():
             inner, to = _range(of.x, operands, rounds), of.dtype or ("float32" if rounds else "int64")
             if not _is_held(inner, to):
                 return ANY
-            return inner if to == "float32" or math.inf in map(abs, inner) else (math.trunc(inner[0]), math.trunc(inner[1]))
+            return (
+                inner
+                if to == "float32" or math.inf in map(abs, inner)
+                else (math.trunc(inner[0]), math.trunc(inner[1]))
+            )
         case Binary() if of.sign in ("+", "-", "*"):
             return _combined(of.sign, *(_range(part, operands, rounds) for part in of.parts), rounds)
         case Call():
@@ -124,7 +136,11 @@ def _combined(sign: str, left: Range, right: Range, rounds: bool) -> Range:
     if ANY in (left, right):
         return ANY
     right = (-right[1], -right[0]) if sign == "-" else right
-    ends = [left[0] + right[0], left[1] + right[1]] if sign != "*" else [a * b for a in left for b in right if not (0 in (a, b) and math.inf in map(abs, (a, b)))]
+    ends = (
+        [left[0] + right[0], left[1] + right[1]]
+        if sign != "*"
+        else [a * b for a in left for b in right if not (0 in (a, b) and math.inf in map(abs, (a, b)))]
+    )
     low, high = min(ends), max(ends)
     exact = not rounds and all(math.isinf(end) or float(end).is_integer() for end in (low, high))
     return (low, high) if exact else (low - _ROUNDED * abs(low), high + _ROUNDED * abs(high))

@@ -12,7 +12,8 @@ from kgen.compiler.operators.recurrences import CELLS
 
 
 def recurrence_of(graph: OpGraph, names: Sequence[str], outputs: Sequence[str]) -> Program:
-    """The program of nodes that are results of one recurrence. Raises :class:`NotFusable` where others are among them."""
+    """The program of nodes that are results of one recurrence. Raises :class:`NotFusable` where others are among
+    them."""
     nodes = [graph.node(name) for name in names]
     node = nodes[0]
     if any((n.op, n.inputs) != (node.op, node.inputs) for n in nodes) or set(outputs) != set(names):
@@ -27,9 +28,20 @@ def recurrence_of(graph: OpGraph, names: Sequence[str], outputs: Sequence[str]) 
         layers.append(Layer(weight, bias, rest.pop(0) if inner else "", rest.pop(0) if inner and biased else ""))
     products = graph.type(node.values[0]).sizes()
     steps, batch = (products[1], products[0]) if node["batch_first"] else (products[0], products[1])
-    of = Recurrence(cell, node.values[0], node["hidden"], steps, batch, node["batch_first"], node["directions"], tuple(layers), states,
-                    node["first"], tuple((n.name, n["result"]) for n in nodes),
-                    graph.type(node.values[0]).dtype)  # fmt: skip
+    of = Recurrence(
+        cell,
+        node.values[0],
+        node["hidden"],
+        steps,
+        batch,
+        node["batch_first"],
+        node["directions"],
+        tuple(layers),
+        states,
+        node["first"],
+        tuple((n.name, n["result"]) for n in nodes),
+        graph.type(node.values[0]).dtype,
+    )
     size = steps if isinstance(steps, BatchSize) else batch
     rows = dict(zip(products, graph.type(node.values[0]).shape))[size]
     return Program(rows, of.hidden, size, of.hidden, (), (), (), (), (), recurrence=of)

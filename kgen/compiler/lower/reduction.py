@@ -38,7 +38,9 @@ class _Lowering:
         """The number of an element among those that are reduced."""
         sizes = [self.sizes[d] for d in self.dims]
         stem = f"{self.node.name}_place"
-        return lambda index: self.builder.position(stem, self.builder.axes.flat([index[d] for d in self.dims], sizes), "int64")
+        return lambda index: self.builder.position(
+            stem, self.builder.axes.flat([index[d] for d in self.dims], sizes), "int64"
+        )
 
     def map(self, expression: Expr, *values: Deferred, name: str = "", dtype: str = "float32") -> Deferred:
         stem = f"{self.node.name}_{name}" if name else self.node.name
@@ -47,7 +49,11 @@ class _Lowering:
     def reduce(self, kind: str, *values: Deferred) -> Deferred | tuple[Deferred, ...]:
         def part(number: int) -> Deferred:
             return lambda index: self.builder.reduce(
-                self.node.name, kind, values, self.builder.reduced_index(self.node, index, self.dims, self.sizes), self.dims
+                self.node.name,
+                kind,
+                values,
+                self.builder.reduced_index(self.node, index, self.dims, self.sizes),
+                self.dims,
             )[number]
 
         parts = tuple(part(number) for number in range(len(COMBINES[kind])))
@@ -67,7 +73,10 @@ class _LoweringOfFew(_Lowering):
 
     def _found(self, kind: str, values: Sequence[Deferred], index: Index) -> tuple[str, ...]:
         """The results, from the first element on; of interleaved products, those of each, then of all."""
-        every, apart = list(itertools.product(*(range(int(self.sizes[d])) for d in self.dims))), dict(self.node.attrs).get("interleaved", 1)
+        every, apart = (
+            list(itertools.product(*(range(int(self.sizes[d])) for d in self.dims))),
+            dict(self.node.attrs).get("interleaved", 1),
+        )
         if kind != "product" or len(every) <= apart:
             return self._taken(kind, values, index, every)
         first, *others = (self._taken(kind, values, index, every[start::apart])[0] for start in range(apart))
@@ -75,19 +84,30 @@ class _LoweringOfFew(_Lowering):
             first = self.builder.map(f"{self.node.name}_{kind}", OF_FEW[kind][0], [first, other])
         return (first,)
 
-    def _taken(self, kind: str, values: Sequence[Deferred], index: Index, every: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
+    def _taken(
+        self, kind: str, values: Sequence[Deferred], index: Index, every: Sequence[tuple[int, ...]]
+    ) -> tuple[str, ...]:
         """The results of some elements, from the first one on."""
         builder, found = self.builder, ()
         for at in every:
             places = dict(zip(self.dims, at))
-            one = tuple(value(tuple(builder.axes.constant(places[d]) if d in places else i for d, i in enumerate(index))) for value in values)
+            one = tuple(
+                value(tuple(builder.axes.constant(places[d]) if d in places else i for d, i in enumerate(index)))
+                for value in values
+            )
             dtypes = ["int64" if part == "at" or kind in WHOLE else "float32" for part in COMBINES[kind]]
             if not found:
                 lowest = builder.number(f"{self.node.name}_lowest", LOWEST, "float32")
-                found = (builder.map(f"{self.node.name}_max", OF_FEW[kind][0], [lowest, *one]),) if kind == "max_finite" else one
+                found = (
+                    (builder.map(f"{self.node.name}_max", OF_FEW[kind][0], [lowest, *one]),)
+                    if kind == "max_finite"
+                    else one
+                )
             else:
                 merged = zip(COMBINES[kind], OF_FEW[kind], dtypes)
-                found = tuple(builder.map(f"{self.node.name}_{part}", how, [*found, *one], dtype) for part, how, dtype in merged)
+                found = tuple(
+                    builder.map(f"{self.node.name}_{part}", how, [*found, *one], dtype) for part, how, dtype in merged
+                )
         return found
 
 

@@ -76,7 +76,9 @@ def label(node: Node) -> str:
     """The node's operator as a plan's name has it."""
     if node.op in OPS:
         form = dict(node.attrs).get(FORM)
-        return (OPS[node.op].label or node.op) + (f"_{hashlib.sha256(str(form).encode()).hexdigest()[:6]}" if form else "")
+        return (OPS[node.op].label or node.op) + (
+            f"_{hashlib.sha256(str(form).encode()).hexdigest()[:6]}" if form else ""
+        )
     return node.op.split(".")[1].rstrip("_") if "." in node.op else node.op
 
 

@@ -1,7 +1,9 @@
-"""Other forms of a pointwise operator's expression, read from text: ``0.5 * x * (1 + tanh(0.797885 * (x + 0.044715 * x**3)))``.
+"""Other forms of a pointwise operator's expression, read from text: ``0.5 * x * (1 + tanh(0.797885 * (x + 0.044715 *
+x**3)))``.
 
-A form stands for the whole of a node: its tensors are ``x``, ``y``, ``z`` and ``w``, in order, and all numbers are float32. The node
-keeps it as an attribute, which :func:`kgen.compiler.operators.pointwise.map_expression` takes instead of the operator's own.
+A form stands for the whole of a node: its tensors are ``x``, ``y``, ``z`` and ``w``, in order, and all numbers are
+float32. The node keeps it as an attribute, which :func:`kgen.compiler.operators.pointwise.map_expression` takes instead
+of the operator's own.
 """
 
 from __future__ import annotations
@@ -42,10 +44,23 @@ MOST_CHARACTERS = 500
 _TENSORS = {"x": x, "y": y, "z": z, "w": w}
 #: Functions by name, with the number of their operands.
 _FUNCTIONS: Mapping[str, tuple[Callable[..., Expr], int]] = {
-    "abs": (absolute, 1), "cos": (cos, 1), "erf": (erf, 1), "exp": (exp, 1), "expm1": (expm1, 1), "log": (log, 1), "log1p": (log1p, 1),
-    "max": (nan_max, 2), "min": (nan_min, 2), "pow": (power, 2), "round": (rint, 1), "rsqrt": (inverseroot, 1), "sin": (sin, 1), "sqrt": (sqrt, 1),
-    "tanh": (tanh, 1), "trunc": (trunc, 1),
-}  # fmt: skip
+    "abs": (absolute, 1),
+    "cos": (cos, 1),
+    "erf": (erf, 1),
+    "exp": (exp, 1),
+    "expm1": (expm1, 1),
+    "log": (log, 1),
+    "log1p": (log1p, 1),
+    "max": (nan_max, 2),
+    "min": (nan_min, 2),
+    "pow": (power, 2),
+    "round": (rint, 1),
+    "rsqrt": (inverseroot, 1),
+    "sin": (sin, 1),
+    "sqrt": (sqrt, 1),
+    "tanh": (tanh, 1),
+    "trunc": (trunc, 1),
+}
 _SIGNS: Mapping[type, Callable[[Any, Any], Expr]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 }  # fmt: skip
@@ -61,7 +76,12 @@ class FormError(ValueError):
 
 def formed(node: Node, text: str) -> Node:
     """The node with another form of its expression. Raises :class:`FormError`."""
-    if node.op not in OPS or OPS[node.op].kind is not Kind.POINTWISE or node.type is None or not is_float(node.type.dtype):
+    if (
+        node.op not in OPS
+        or OPS[node.op].kind is not Kind.POINTWISE
+        or node.type is None
+        or not is_float(node.type.dtype)
+    ):
         raise FormError(f"{node.name} is no pointwise operator of floating numbers")
     form, known = read(text), [*_TENSORS][: len(node.values)]
     if unknown := sorted(set(_names(text)) & set(_TENSORS) - set(known)):
@@ -101,11 +121,18 @@ def _read(node: ast.expr) -> Expr:
             return found
         case ast.BinOp(op=sign, left=left, right=right) if type(sign) in _SIGNS:
             return _SIGNS[type(sign)](_read(left), _read(right))
-        case ast.Call(func=ast.Name(id="where"), args=[ast.Compare(ops=[sign], left=left, comparators=[right]), value, other], keywords=[]) if (
-            type(sign) in _ORDERS
-        ):
+        case ast.Call(
+            func=ast.Name(id="where"),
+            args=[ast.Compare(ops=[sign], left=left, comparators=[right]), value, other],
+            keywords=[],
+        ) if type(sign) in _ORDERS:
             return where(_ORDERS[type(sign)](_read(left), _read(right)), _read(value), _read(other))
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS and len(args) == _FUNCTIONS[name][1]:
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if (
+            name in _FUNCTIONS and len(args) == _FUNCTIONS[name][1]
+        ):
             return _FUNCTIONS[name][0](*map(_read, args))
-    raise FormError(f"{ast.unparse(node)[:60]!r} is not known: there are numbers, x, y, z, w, + - * /, ** up to {_MOST_POWER}, "
-                    f"where(x < y, z, w) with < <= > >=, {', '.join(f'{name} of {count}' for name, (_, count) in _FUNCTIONS.items())}")
+    raise FormError(
+        f"{ast.unparse(node)[:60]!r} is not known: there are numbers, x, y, z, w, + - * /, ** up to {_MOST_POWER}, "
+        "where(x < y, z, w) with < <= > >=, "
+        f"{', '.join(f'{name} of {count}' for name, (_, count) in _FUNCTIONS.items())}"
+    )

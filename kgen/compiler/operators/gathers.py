@@ -57,7 +57,11 @@ def gathered(call: Captured) -> dict[str, Any] | None:
     """The dimension that is read at the places of an index."""
     rank = len(call.shape("self"))
     index = call.types[call.arguments["index"].name]
-    if not rank or len(index.shape) != (rank if call.target.startswith("aten.gather") else 1) or not _is_index(index.dtype):
+    if (
+        not rank
+        or len(index.shape) != (rank if call.target.startswith("aten.gather") else 1)
+        or not _is_index(index.dtype)
+    ):
         return None
     dim = call.arguments["dim"] % rank
     return {"dim": dim} if _fixed(call, "self", dim) else None
@@ -65,7 +69,11 @@ def gathered(call: Captured) -> dict[str, Any] | None:
 
 def embedded(call: Captured) -> dict[str, Any] | None:
     """The rows of a table at the places of an index."""
-    return {"dim": 0} if _is_index(call.types[call.arguments["indices"].name].dtype) and _fixed(call, "weight", 0) else None
+    return (
+        {"dim": 0}
+        if _is_index(call.types[call.arguments["indices"].name].dtype) and _fixed(call, "weight", 0)
+        else None
+    )
 
 
 def indexed(call: Captured) -> dict[str, Any] | None:
@@ -99,7 +107,11 @@ def counted(call: Captured) -> dict[str, Any] | None:
     """The first number and the step between numbers."""
     start, step = call.arguments.get("start", 0), call.arguments.get("step", 1)
     whole = isinstance(start, int) and isinstance(step, int)
-    numbers = whole or (all(isinstance(value, (int, float)) for value in (start, step)) and call.type is not None and is_float(call.type.dtype))
+    numbers = whole or (
+        all(isinstance(value, (int, float)) for value in (start, step))
+        and call.type is not None
+        and is_float(call.type.dtype)
+    )
     return {"start": start, "step": step} if numbers else None
 
 
@@ -124,7 +136,12 @@ def overwritten(call: Captured) -> dict[str, Any] | None:
     whole = not selected and types[1].sizes()[dim] == sizes[dim]
     if not whole and not (isinstance(sizes[dim], int) and isinstance(start, int) and isinstance(step, int)):
         return None
-    return {"dim": dim, "start": 0 if whole else min(start + sizes[dim] if start < 0 else start, sizes[dim]), "step": step, "selected": selected}
+    return {
+        "dim": dim,
+        "start": 0 if whole else min(start + sizes[dim] if start < 0 else start, sizes[dim]),
+        "step": step,
+        "selected": selected,
+    }
 
 
 def shuffled(call: Captured) -> dict[str, Any] | None:
@@ -199,7 +216,11 @@ def overwrite(builder: Builder, node: Node, index: Index) -> str:
     mask = builder.within(at, extent)
     mask += builder.within(builder.axes.modulo(index[dim] + -node["start"] % step, step), 1) if step > 1 else ()
     found = builder.masked(mask, lambda: builder.value(part, (*index[:dim], *inner, *index[dim + 1 :])))
-    return builder.map(node.name, CHOICE, [builder.holds(mask), found, builder.value(whole, index)], node.type.dtype) if mask else found
+    return (
+        builder.map(node.name, CHOICE, [builder.holds(mask), found, builder.value(whole, index)], node.type.dtype)
+        if mask
+        else found
+    )
 
 
 def flip(builder: Builder, node: Node, index: Index) -> str:
@@ -220,7 +241,9 @@ def repeat(builder: Builder, node: Node, index: Index) -> str:
     own = builder.graph.type(node.inputs[0]).sizes()
     new = len(index) - len(own)
     sizes = zip(index[new:], node.type.sizes()[new:], own)
-    return builder.value(node.inputs[0], tuple(i if size == all_ else builder.axes.modulo(i, size) for i, all_, size in sizes))
+    return builder.value(
+        node.inputs[0], tuple(i if size == all_ else builder.axes.modulo(i, size) for i, all_, size in sizes)
+    )
 
 
 def pixel_shuffle(builder: Builder, node: Node, index: Index) -> str:
@@ -310,5 +333,3 @@ def identity_matrix(builder: Builder, node: Node, index: Index) -> str:
     dtype = node.type.dtype
     places = [builder.position(f"{node.name}_{word}", i, "int64") for word, i in zip(("row", "col"), index)]
     return builder.map(node.name, where(equal(x, y), const(1, dtype), const(0, dtype)), places, dtype)
-
-

@@ -42,8 +42,21 @@ class Kind(StrEnum):
 
 
 #: Kinds that :func:`kgen.compiler.lower.lowering.lower` takes.
-LOWERED = frozenset({Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.REDUCTION, Kind.VIEW, Kind.WINDOW, Kind.SCAN, Kind.MOMENTS, Kind.SCATTER,
-                     Kind.RECURRENCE, Kind.CONTRACTION})  # fmt: skip
+LOWERED = frozenset(
+    {
+        Kind.POINTWISE,
+        Kind.INDEXED,
+        Kind.CONSTANT,
+        Kind.REDUCTION,
+        Kind.VIEW,
+        Kind.WINDOW,
+        Kind.SCAN,
+        Kind.MOMENTS,
+        Kind.SCATTER,
+        Kind.RECURRENCE,
+        Kind.CONTRACTION,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -51,8 +64,8 @@ class Captured:
     """One call as export saw it. ``types`` holds the types of the values before it.
 
     It is ``deterministic`` where PyTorch was told to use algorithms alone that give the same result in each run. It is
-    ``elsewhere`` where it runs on another kind of device than it was traced on. A few operators differ there for numbers that
-    are not finite.
+    ``elsewhere`` where it runs on another kind of device than it was traced on. A few operators differ there for
+    numbers that are not finite.
     """
 
     name: str
@@ -110,9 +123,13 @@ class Builder(Protocol):
     def masked(self, mask: tuple[Within, ...], value: Callable[[], str]) -> str: ...
     def holds(self, mask: tuple[Within, ...]) -> str: ...
     def choose(self, node: Node, index: sympy.Expr, size: Size, value: str, other: str) -> str: ...
-    def filled(self, node: Node, bounds: Sequence[tuple[sympy.Expr, Size]], value: Callable[[], str], number: float | int) -> str: ...
+    def filled(
+        self, node: Node, bounds: Sequence[tuple[sympy.Expr, Size]], value: Callable[[], str], number: float | int
+    ) -> str: ...
     def new_axis(self, name: str, size: Size, others: frozenset[sympy.Symbol] = frozenset()) -> sympy.Expr: ...
-    def reduce(self, stem: str, kind: str, values: Sequence[Callable[[Index], str]], index: Index, dims: tuple[int, ...]) -> tuple[str, ...]: ...
+    def reduce(
+        self, stem: str, kind: str, values: Sequence[Callable[[Index], str]], index: Index, dims: tuple[int, ...]
+    ) -> tuple[str, ...]: ...
     def step(self, stem: str, *fields: Any, **more: Any) -> str: ...
 
 
@@ -120,17 +137,17 @@ class Builder(Protocol):
 class Op:
     """One entry of the table.
 
-    ``targets`` are the ATen operators that it covers. ``operands`` are the arguments that may be tensors, in the order in
-    which ``expression`` takes them; ``attrs`` are the arguments kept as attributes. ``accept`` may refuse a call, which then stays a
-    library call. ``library`` makes the library call from the attributes, where it is not the captured one. ``index`` is
-    a view's function of indices; the view takes a ``part`` of its operand, or all of it. ``flops`` is the count for one
-    element of the output; a contraction counts in ``sums``. ``integers`` is the expression for results that are integers or booleans; without one, such
-    calls stay library calls. ``places`` says that results of a reduction are places of elements, ``whole`` that it reduces integers
-    of 32 bits or more.
+    ``targets`` are the ATen operators that it covers. ``operands`` are the arguments that may be tensors, in the order
+    in which ``expression`` takes them; ``attrs`` are the arguments kept as attributes. ``accept`` may refuse a call,
+    which then stays a library call. ``library`` makes the library call from the attributes, where it is not the
+    captured one. ``index`` is a view's function of indices; the view takes a ``part`` of its operand, or all of it.
+    ``flops`` is the count for one element of the output; a contraction counts in ``sums``. ``integers`` is the
+    expression for results that are integers or booleans; without one, such calls stay library calls. ``places`` says
+    that results of a reduction are places of elements, ``whole`` that it reduces integers of 32 bits or more.
 
-    ``label`` is the word in a plan's name, by default the name. ``aten`` is the ATen operator, without ``aten.``, that computes
-    an operator of rewrites; of several after one another, the last. ``gathers`` says that it reads as many elements of its
-    first operand as it gives, ``block_a_row`` that PyTorch gives each row to one block.
+    ``label`` is the word in a plan's name, by default the name. ``aten`` is the ATen operator, without ``aten.``, that
+    computes an operator of rewrites; of several after one another, the last. ``gathers`` says that it reads as many
+    elements of its first operand as it gives, ``block_a_row`` that PyTorch gives each row to one block.
     """
 
     name: str

@@ -40,7 +40,8 @@ OF_ONE = {
 }
 
 
-#: How a kind takes in a further element: expressions of its results so far, then of the element's. Kinds that are made of others have none.
+#: How a kind takes in a further element: expressions of its results so far, then of the element's. Kinds that are made
+#: of others have none.
 OF_FEW: dict[str, tuple[Expr, ...]] = {
     "sum": (x + y,),
     "product": (x * y,),
@@ -51,8 +52,14 @@ OF_FEW: dict[str, tuple[Expr, ...]] = {
     "whole_product": (x * y,),
     "whole_max": (where(y > x, y, x),),
     "whole_min": (where(y < x, y, x),),
-    "argmax": (where(either(z > x, both(differ(z, z), equal(x, x))), z, x), where(either(z > x, both(differ(z, z), equal(x, x))), w, y)),
-    "argmin": (where(either(z < x, both(differ(z, z), equal(x, x))), z, x), where(either(z < x, both(differ(z, z), equal(x, x))), w, y)),
+    "argmax": (
+        where(either(z > x, both(differ(z, z), equal(x, x))), z, x),
+        where(either(z > x, both(differ(z, z), equal(x, x))), w, y),
+    ),
+    "argmin": (
+        where(either(z < x, both(differ(z, z), equal(x, x))), z, x),
+        where(either(z < x, both(differ(z, z), equal(x, x))), w, y),
+    ),
 }
 
 LOWEST = -3.4028234663852886e38  #: of float32, where maxima of finite numbers start
@@ -68,12 +75,14 @@ def of_few(node: Node) -> bool:
 
 
 def beside(node: Node) -> bool:
-    """Whether one thread makes all elements of the last dimension of such a reduction's result: they have their operands in common."""
+    """Whether one thread makes all elements of the last dimension of such a reduction's result: they have their
+    operands in common."""
     return of_few(node) and ("beside", True) in node.attrs
 
 
 def _stable_sum(b: Lowering, v: Any) -> tuple[Any, Any, Any]:
-    """The row's maximum and the sum of exponentials below it, in one online pass or in two; of two, the exponentials."""
+    """The row's maximum and the sum of exponentials below it, in one online pass or in two; of two, the
+    exponentials."""
     if b.two_passes:
         m = b.reduce("max_finite", v)
         e = b.map(expbelow(x - y), v, b.map(finite_max(x), m, name="shift"), name="exp")
@@ -167,7 +176,8 @@ def _reduced(call: Captured) -> dict[str, Any] | None:
 
 
 def _multiplied(call: Captured) -> dict[str, Any] | None:
-    """The dimensions of a product, and in how many interleaved products PyTorch's kernels multiply the factors of one thread.
+    """The dimensions of a product, and in how many interleaved products PyTorch's kernels multiply the factors of one
+    thread.
 
     Products of probabilities leave float32's range. Another order rounds other numbers to zero on the way.
     """
@@ -214,28 +224,83 @@ def _affine_in_order(call: Captured) -> bool:
 
 _reduction = partial(entry, Kind.REDUCTION, read=_reduced)
 REDUCTIONS = (
-    _reduction("softmax", "softmax.int _softmax.default", lower=_softmax, read=_kept, accept=no_dtype, flops=10, block_a_row=True),
-    _reduction("log_softmax", "log_softmax.int _log_softmax.default", lower=_log_softmax, read=_kept, accept=no_dtype, flops=10, block_a_row=True),
+    _reduction(
+        "softmax",
+        "softmax.int _softmax.default",
+        lower=_softmax,
+        read=_kept,
+        accept=no_dtype,
+        flops=10,
+        block_a_row=True,
+    ),
+    _reduction(
+        "log_softmax",
+        "log_softmax.int _log_softmax.default",
+        lower=_log_softmax,
+        read=_kept,
+        accept=no_dtype,
+        flops=10,
+        block_a_row=True,
+    ),
     _reduction("logsumexp", "logsumexp.default", lower=_logsumexp, flops=10),
     _reduction("sum", "sum.dim_IntList sum.default", lower=_reduce("sum"), accept=no_dtype),
     _reduction("mean", "mean.dim mean.default", lower=_reduce("sum", over_count=True), accept=no_dtype),
-    _reduction("mean_pool", windows.ADAPTIVE, lower=_reduce("sum", over_count=True), read=windows.over_all, accept=windows.is_mean),
+    _reduction(
+        "mean_pool",
+        windows.ADAPTIVE,
+        lower=_reduce("sum", over_count=True),
+        read=windows.over_all,
+        accept=windows.is_mean,
+    ),
     _reduction("amax", "amax.default", lower=_reduce("max")),
     _reduction("amin", "amin.default", lower=_reduce("min")),
     _reduction("prod", "prod.dim_int prod.default", lower=_reduce("product"), read=_multiplied, accept=no_dtype),
-    *(_reduction(f"{kind}_of_integers", targets, lower=_of_integers(word), accept=no_dtype, label=kind, whole=True) for kind, word, targets in (
-        ("sum", "sum", "sum.dim_IntList sum.default"), ("prod", "product", "prod.dim_int prod.default"), ("amax", "max", "amax.default"), ("amin", "min", "amin.default"))),
+    *(
+        _reduction(f"{kind}_of_integers", targets, lower=_of_integers(word), accept=no_dtype, label=kind, whole=True)
+        for kind, word, targets in (
+            ("sum", "sum", "sum.dim_IntList sum.default"),
+            ("prod", "product", "prod.dim_int prod.default"),
+            ("amax", "max", "amax.default"),
+            ("amin", "min", "amin.default"),
+        )
+    ),
     _reduction("argmax", "argmax.default", lower=_extreme_at("argmax"), places=True),
     _reduction("argmin", "argmin.default", lower=_extreme_at("argmin"), places=True),
     _reduction("variance", "var.correction", lower=_variance, read=_corrected),
     _reduction("unbiased_variance", "", lower=_variance, label="variance", aten="var.correction"),
     _reduction("moments_mean", "", lower=lambda b, node, v: _moments(b, v)[0], label="mean", aten="mean.dim"),
-    _reduction("corrected_mean", "", lower=lambda b, node, v: _mean(b, node, b.reduce("sum", v)), label="mean", aten="div.Tensor"),
+    _reduction(
+        "corrected_mean",
+        "",
+        lower=lambda b, node, v: _mean(b, node, b.reduce("sum", v)),
+        label="mean",
+        aten="div.Tensor",
+    ),
     _reduction("softmax_max", "", lower=lambda b, node, v: _stable_sum(b, v)[0], aten="amax.default"),
     _reduction("softmax_sum", "", lower=lambda b, node, v: _stable_sum(b, v)[1], aten="sum.dim_IntList"),
-    _reduction("norm", "linalg_vector_norm.default", lower=_reduce("sum", sqrt(x), x * x),
-         accept=lambda c: c.arguments.get("ord", 2) == 2 and keeps_dtype(c)),
-    _reduction("layer_norm", "layer_norm.default", lower=_layer_norm, read=_normalized, operands="input weight bias",
-         accept=_affine_in_order, flops=8, block_a_row=True),
-    _reduction("rms_norm", "rms_norm.default", lower=_rms_norm, read=_normalized, operands="input weight", flops=6, block_a_row=True),
-)  # fmt: skip
+    _reduction(
+        "norm",
+        "linalg_vector_norm.default",
+        lower=_reduce("sum", sqrt(x), x * x),
+        accept=lambda c: c.arguments.get("ord", 2) == 2 and keeps_dtype(c),
+    ),
+    _reduction(
+        "layer_norm",
+        "layer_norm.default",
+        lower=_layer_norm,
+        read=_normalized,
+        operands="input weight bias",
+        accept=_affine_in_order,
+        flops=8,
+        block_a_row=True,
+    ),
+    _reduction(
+        "rms_norm",
+        "rms_norm.default",
+        lower=_rms_norm,
+        read=_normalized,
+        operands="input weight",
+        flops=6,
+        block_a_row=True,
+    ),
+)

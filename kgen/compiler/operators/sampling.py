@@ -3,8 +3,8 @@
     bicubic   y[i] = sum of weight(i, tap) * x[floor(at(i)) - 1 + tap] over four taps in each dimension
     grid      y[n, c, ..] = the value of x[n, c] at the point grid[n, ..], between its neighbours in each dimension
 
-Points and weights are values of the program; places of neighbours are too, as those of a gather. A function of a dimension is one of
-each of its neighbours: where it lies, its weight, and whether it lies inside.
+Points and weights are values of the program; places of neighbours are too, as those of a gather. A function of a
+dimension is one of each of its neighbours: where it lies, its weight, and whether it lies inside.
 """
 
 from __future__ import annotations
@@ -39,26 +39,46 @@ def _fixed(call: Captured, argument: str, rank: int) -> bool:
 def resized(call: Captured) -> dict[str, Any] | None:
     """For each dimension, the input's step from one output to the next, and whether corners lie on corners."""
     given, sizes = call.arguments, call.shape("input")[2:]
-    if call.type is None or not _fixed(call, "input", len(sizes)) or any(call.type.multiples[2:]) or not call.type.numel or math.prod(sizes) > _MOST_ELEMENTS:
+    if (
+        call.type is None
+        or not _fixed(call, "input", len(sizes))
+        or any(call.type.multiples[2:])
+        or not call.type.numel
+        or math.prod(sizes) > _MOST_ELEMENTS
+    ):
         return None
     corners, factors = bool(given["align_corners"]), given.get("scale_factors") or (None,) * len(sizes)
     steps = []
     for size, out, factor in zip(sizes, call.type.shape[2:], factors):
-        steps.append((size - 1) / (out - 1) if corners and out > 1 else 0.0 if corners else 1 / factor if factor else size / out)
+        steps.append(
+            (size - 1) / (out - 1) if corners and out > 1 else 0.0 if corners else 1 / factor if factor else size / out
+        )
     return {"corners": corners, "steps": tuple(steps)}
 
 
 def sampled(call: Captured) -> dict[str, Any] | None:
     """How values are found between elements and beyond the border.
 
-    A point that is no number spoils results on the CPU, where images have zeros around them. It lies outside on a GPU, and of volumes.
-    Other images have its value at their first element, volumes on the CPU at the last.
+    A point that is no number spoils results on the CPU, where images have zeros around them. It lies outside on a GPU,
+    and of volumes. Other images have its value at their first element, volumes on the CPU at the last.
     """
     given, rank = call.arguments, len(call.shape("input")) - 2
     mode, padding = MODES[given["interpolation_mode"]], PADDINGS[given["padding_mode"]]
-    if call.type is None or not _fixed(call, "input", rank) or not call.type.numel or (mode == "bicubic" and rank != 2) or math.prod(call.shape("input")[2:]) > _MOST_ELEMENTS:
+    if (
+        call.type is None
+        or not _fixed(call, "input", rank)
+        or not call.type.numel
+        or (mode == "bicubic" and rank != 2)
+        or math.prod(call.shape("input")[2:]) > _MOST_ELEMENTS
+    ):
         return None
-    return {"mode": mode, "padding": padding, "corners": bool(given["align_corners"]), "lost_outside": call.elsewhere or rank > 2, "lost_at_end": rank > 2 and not call.elsewhere}
+    return {
+        "mode": mode,
+        "padding": padding,
+        "corners": bool(given["align_corners"]),
+        "lost_outside": call.elsewhere or rank > 2,
+        "lost_at_end": rank > 2 and not call.elsewhere,
+    }
 
 
 # Lowerings
@@ -66,7 +86,8 @@ def sampled(call: Captured) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class _Neighbour:
-    """One neighbour along a dimension: its place, its weight, and whether it lies inside; ``None`` where it always does."""
+    """One neighbour along a dimension: its place, its weight, and whether it lies inside; ``None`` where it always
+    does."""
 
     place: Any
     weight: str | None
@@ -86,8 +107,11 @@ def _cubic(t: Expr) -> tuple[Expr, ...]:
     return far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)
 
 
-def _neighbours(b: Builder, stem: str, point: str, size: int, cubic: bool, at: Callable[[Expr], Expr], bounded: bool) -> list[_Neighbour]:
-    """The neighbours of a point along a dimension; ``at`` moves the place of one, and ``bounded`` says that it then lies inside."""
+def _neighbours(
+    b: Builder, stem: str, point: str, size: int, cubic: bool, at: Callable[[Expr], Expr], bounded: bool
+) -> list[_Neighbour]:
+    """The neighbours of a point along a dimension; ``at`` moves the place of one, and ``bounded`` says that it then
+    lies inside."""
     low = b.map(f"{stem}_low", floor(x), [point])
     t = b.map(f"{stem}_part", x - y, [point, low])
     weights = _cubic(x) if cubic else (1.0 - x, x)
@@ -100,19 +124,23 @@ def _neighbours(b: Builder, stem: str, point: str, size: int, cubic: bool, at: C
 
 
 def _as_place(b: Builder, stem: str, value: str, size: int) -> Any:
-    """The element that lies at a whole number; an image has fewer than integers of 32 bits, which a GPU converts four times as fast."""
+    """The element that lies at a whole number; an image has fewer than integers of 32 bits, which a GPU converts four
+    times as fast."""
     return b.place(f"{stem}_place", b.map(f"{stem}_index", Cast(x, "int32"), [value], "int32"), size, "int32")
 
 
 def _blended(b: Builder, node: Node, source: str, front: Index, dims: Sequence[Sequence[_Neighbour]]) -> str:
-    """The sum of an image's elements at all neighbours, each by its weights; 0 outside. The last dimension is summed first."""
+    """The sum of an image's elements at all neighbours, each by its weights; 0 outside. The last dimension is summed
+    first."""
     names = itertools.count()
 
     def along(places: Index, weight: str | None, inside: str | None, rest: Sequence[Sequence[_Neighbour]]) -> str:
         found = None
         for one in rest[0] if rest else ():
             held = [v for v in (inside, one.inside) if v is not None]
-            both_in = held[0] if len(held) == 1 else b.map(f"{node.name}_inside", both(x, y), held, "bool") if held else None
+            both_in = (
+                held[0] if len(held) == 1 else b.map(f"{node.name}_inside", both(x, y), held, "bool") if held else None
+            )
             part = along((*places, one.place), one.weight, both_in, rest[1:])
             found = part if found is None else b.map(f"{node.name}_sum_{next(names)}", x + y, [found, part])
         if found is None:
@@ -130,7 +158,9 @@ def resize(b: Builder, node: Node, index: Index) -> str:
         stem = f"{node.name}_{d}"
         number = b.position(f"{stem}_number", i, "float32")
         point = b.map(f"{stem}_point", x * step if node["corners"] else (x + 0.5) * step - 0.5, [number])
-        dims.append(_neighbours(b, stem, point, size, True, lambda at, size=size: clamp_to(at, 0.0, float(size - 1)), True))
+        dims.append(
+            _neighbours(b, stem, point, size, True, lambda at, size=size: clamp_to(at, 0.0, float(size - 1)), True)
+        )
     return _blended(b, node, node.inputs[0], index[:2], dims)
 
 
@@ -145,10 +175,16 @@ def _padded(of: Expr, size: int, padding: str, corners: bool, lost_at_end: bool)
         least, span = (0.0, float(size - 1)) if corners else (-0.5, float(size))
         distance = absolute(of - least)
         turned = fmod(floor(distance / span), 2.0)
-        of = where(equal(turned, 0.0), fmod(distance, span) + least, span - fmod(distance, span) + least) if span else of * 0.0
+        of = (
+            where(equal(turned, 0.0), fmod(distance, span) + least, span - fmod(distance, span) + least)
+            if span
+            else of * 0.0
+        )
     if padding == "zeros":
         return of
-    return fmax(fmin(of, float(size - 1)), 0.0) if lost_at_end else fmin(fmax(of, 0.0), float(size - 1))  # each leaves out no number
+    return (
+        fmax(fmin(of, float(size - 1)), 0.0) if lost_at_end else fmin(fmax(of, 0.0), float(size - 1))
+    )  # each leaves out no number
 
 
 def _outside_if_lost(of: Expr) -> Expr:
@@ -157,7 +193,8 @@ def _outside_if_lost(of: Expr) -> Expr:
 
 
 def grid_sample(b: Builder, node: Node, index: Index) -> str:
-    """The value of an image at a point of the grid; the last of a point's coordinates belongs to the first dimension."""
+    """The value of an image at a point of the grid; the last of a point's coordinates belongs to the first
+    dimension."""
     source, grid = node.inputs
     sizes, mode, padding, corners = b.graph.type(source).shape[2:], node["mode"], node["padding"], node["corners"]
     dims = []
@@ -165,13 +202,19 @@ def grid_sample(b: Builder, node: Node, index: Index) -> str:
         stem, coordinate = f"{node.name}_{d}", b.axes.constant(len(sizes) - 1 - d)
         given = b.value(grid, (index[0], *index[2:], coordinate))
         point = _in_elements(x, size, corners)
-        moved = (lambda at, size=size: _padded(at, size, padding, corners, False)) if mode == "bicubic" else lambda at: at
+        moved = (
+            (lambda at, size=size: _padded(at, size, padding, corners, False)) if mode == "bicubic" else lambda at: at
+        )
         point = point if mode == "bicubic" else _padded(point, size, padding, corners, node["lost_at_end"])
         lost = node["lost_outside"] and mode == "bilinear" and padding == "zeros"
         found = b.map(f"{stem}_point", _outside_if_lost(point) if lost else point, [given])
         if mode == "nearest":
             nearest = b.map(f"{stem}_nearest", rint(x), [found])
-            inside = b.map(f"{stem}_inside", both(x >= 0.0, x < float(size)), [nearest], "bool") if padding == "zeros" else None
+            inside = (
+                b.map(f"{stem}_inside", both(x >= 0.0, x < float(size)), [nearest], "bool")
+                if padding == "zeros"
+                else None
+            )
             dims.append([_Neighbour(_as_place(b, stem, nearest, size), None, inside)])
         else:
             bounded = mode == "bicubic" and padding != "zeros"

@@ -14,10 +14,11 @@ from kgen.compiler.operators.op import Builder, Captured, Index
 
 @dataclass(frozen=True)
 class Running:
-    """How the value so far, ``x``, goes on with the terms of a further element, ``y`` and ``z``; and the value before the first.
+    """How the value so far, ``x``, goes on with the terms of a further element, ``y`` and ``z``; and the value before
+    the first.
 
-    A scan of one term is associative by itself. One of two terms, a factor and a summand, is by the map that several elements are
-    together: ``h -> factor * h + summand``.
+    A scan of one term is associative by itself. One of two terms, a factor and a summand, is by the map that several
+    elements are together: ``h -> factor * h + summand``.
     """
 
     on: Expr
@@ -47,13 +48,20 @@ def scan(kind: str) -> Callable[[Builder, Node, Index], str]:
     def lower(b: Builder, node: Node, index: Index) -> str:
         whole = node.type.dtype == "int64"
         arg = b.value(node.inputs[0], index)
-        return _running(b, node, index, kind, b.map(f"{node.name}_term", Cast(x, "int64"), [arg], "int64") if whole else b.floats(node, arg))
+        return _running(
+            b,
+            node,
+            index,
+            kind,
+            b.map(f"{node.name}_term", Cast(x, "int64"), [arg], "int64") if whole else b.floats(node, arg),
+        )
 
     return lower
 
 
 def recur(b: Builder, node: Node, index: Index) -> str:
-    """The lowering of ``h[t] = factor[t] * h[t - 1] + summand[t]``. A third operand is the state before the first step."""
+    """The lowering of ``h[t] = factor[t] * h[t - 1] + summand[t]``. A third operand is the state before the first
+    step."""
     factor, summand, *initial = node.inputs
     terms = [_term(b, node, operand, index) for operand in (factor, summand)]
     if initial:
@@ -70,7 +78,9 @@ def _term(b: Builder, node: Node, operand: Operand, index: Index) -> str:
         return b.number(f"{node.name}_term", float(operand), "float32")
     sizes = b.graph.type(operand).sizes()
     behind = index[len(index) - len(sizes) :] if sizes else ()
-    return b.floats(node, b.value(operand, tuple(sympy.Integer(0) if size == 1 else i for size, i in zip(sizes, behind))))
+    return b.floats(
+        node, b.value(operand, tuple(sympy.Integer(0) if size == 1 else i for size, i in zip(sizes, behind)))
+    )
 
 
 def _running(b: Builder, node: Node, index: Index, kind: str, *terms: str) -> str:

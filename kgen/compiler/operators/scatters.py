@@ -19,7 +19,8 @@ from kgen.compiler.graph.graph import Node, NotFusable, OpGraph, Ref, Tensor
 from kgen.compiler.loops.expr import where, x
 from kgen.compiler.operators.op import Builder, Captured, Index
 
-#: How elements are taken in: the value that changes nothing. The ``last`` one stays, or any of them where they are taken at once.
+#: How elements are taken in: the value that changes nothing. The ``last`` one stays, or any of them where they are
+#: taken at once.
 KINDS = {"sum": 0, "product": 1, "max": -math.inf, "min": math.inf, "last": None}
 
 #: Operators whose result has the numbers of their operand.
@@ -31,10 +32,12 @@ _WORDS = {"sum": "sum", "prod": "product", "amax": "max", "amin": "min"}
 
 @dataclass(frozen=True)
 class Scattered:
-    """One scatter of a program that is being built: the value, the axes of its loops, and the index at which it is taken in.
+    """One scatter of a program that is being built: the value, the axes of its loops, and the index at which it is
+    taken in.
 
-    ``places`` are the values that the index holds, ``size`` is the extent of the first one's dimension. The result begins as the tensor
-    ``source``, which comes again after a ``period`` of elements where that is not 0, or as the number ``start``.
+    ``places`` are the values that the index holds, ``size`` is the extent of the first one's dimension. The result
+    begins as the tensor ``source``, which comes again after a ``period`` of elements where that is not 0, or as the
+    number ``start``.
     """
 
     node: str
@@ -57,7 +60,11 @@ class Scattered:
 def _fits(call: Captured, kind: str) -> bool:
     """Whether kernels take elements of that dtype in so."""
     dtype = call.type.dtype if call.type else ""
-    same = all(call.types[a.name].dtype == dtype for name in ("source", "src", "values") if isinstance(a := call.arguments.get(name), Ref))
+    same = all(
+        call.types[a.name].dtype == dtype
+        for name in ("source", "src", "values")
+        if isinstance(a := call.arguments.get(name), Ref)
+    )
     return same and (kind == "last" or dtype == "float32" or (kind == "sum" and dtype in ("int32", "int64")))
 
 
@@ -73,12 +80,18 @@ def along(call: Captured) -> dict[str, Any] | None:
     given, name = call.arguments, call.target.split(".")[1]
     types = call.types[given["self"].name], call.types[given["index"].name]
     rank = len(types[0].shape)
-    if not rank or len(types[1].shape) != (rank if name.startswith("scatter") else 1) or types[1].dtype not in ("int64", "int32"):
+    if (
+        not rank
+        or len(types[1].shape) != (rank if name.startswith("scatter") else 1)
+        or types[1].dtype not in ("int64", "int32")
+    ):
         return None
     dim, word = given["dim"] % rank, given.get("reduce")
     kind = "last" if name in ("scatter", "index_copy", "index_fill") else _WORDS.get(word) if word else "sum"
     plain = given.get("alpha", 1) == 1 and (word is None or name != "scatter")
-    return _attrs(call, kind, dim=dim, each=name.startswith("scatter")) if plain and not types[0].multiples[dim] else None
+    return (
+        _attrs(call, kind, dim=dim, each=name.startswith("scatter")) if plain and not types[0].multiples[dim] else None
+    )
 
 
 def at_indices(call: Captured) -> dict[str, Any] | None:
@@ -90,7 +103,17 @@ def at_indices(call: Captured) -> dict[str, Any] | None:
         return None
     rank = max(len(t.shape) for t in types)
     shaped = all(t.dtype in ("int64", "int32") for t in types) and isinstance(given["values"], (Ref, int, float))
-    return _attrs(call, "sum" if given.get("accumulate") else "last", dims=dims, rank=rank, sorted=bool(given.get("accumulate"))) if shaped else None
+    return (
+        _attrs(
+            call,
+            "sum" if given.get("accumulate") else "last",
+            dims=dims,
+            rank=rank,
+            sorted=bool(given.get("accumulate")),
+        )
+        if shaped
+        else None
+    )
 
 
 # Loops and lowerings
@@ -123,11 +146,26 @@ def scatter(builder: Builder, node: Node, loops: Index) -> Scattered:
         index, places, values = _at_indices(builder, node, loops)
     else:
         index, places, values = _along(builder, node, loops)
-    value = builder.value(values[0], values[1]) if isinstance(values[0], str) else builder.number(f"{node.name}_value", values[0], node.type.dtype)
+    value = (
+        builder.value(values[0], values[1])
+        if isinstance(values[0], str)
+        else builder.number(f"{node.name}_value", values[0], node.type.dtype)
+    )
     source, start, period = _begin(builder, node)
-    return Scattered(node.name, node["kind"], value, loops, index, places, int(sizes[node["dims"][0] if "dims" in dict(node.attrs) else node["dim"]]), source, start,
-                     node["ordered"] and node["kind"] != "max" and node["kind"] != "min", period,
-                     dict(node.attrs).get("sorted", False))  # fmt: skip
+    return Scattered(
+        node.name,
+        node["kind"],
+        value,
+        loops,
+        index,
+        places,
+        int(sizes[node["dims"][0] if "dims" in dict(node.attrs) else node["dim"]]),
+        source,
+        start,
+        node["ordered"] and node["kind"] != "max" and node["kind"] != "min",
+        period,
+        dict(node.attrs).get("sorted", False),
+    )
 
 
 def _begin(builder: Builder, node: Node) -> tuple[str, float | int, int]:
@@ -170,7 +208,9 @@ def _along(builder: Builder, node: Node, loops: Index) -> tuple[Index, tuple[str
     """The index, its place, and what is taken in, of a scatter along one dimension."""
     own, places, source = node.inputs
     dim = node["dim"]
-    place = _place(builder, node, places, loops if node["each"] else (loops[dim],), builder.graph.type(own).shape[dim], False)
+    place = _place(
+        builder, node, places, loops if node["each"] else (loops[dim],), builder.graph.type(own).shape[dim], False
+    )
     return (*loops[:dim], place, *loops[dim + 1 :]), (builder.places[place],), (source, loops)
 
 
@@ -185,4 +225,8 @@ def _at_indices(builder: Builder, node: Node, loops: Index) -> tuple[Index, tupl
         found.append(_place(builder, node, name, at, builder.graph.type(own).shape[d], True))
     values = rest[-1]
     index = (*loops[: dims[0]], *found, *loops[dims[0] + rank :])
-    return index, tuple(builder.places[p] for p in found), (values, builder.broadcast(values, looped(builder.graph, node), loops))
+    return (
+        index,
+        tuple(builder.places[p] for p in found),
+        (values, builder.broadcast(values, looped(builder.graph, node), loops)),
+    )

@@ -42,7 +42,11 @@ def _fixed(call: Captured, *dims: int) -> tuple[int, ...] | None:
 
 def _sliced(call: Captured) -> dict[str, Any] | None:
     """Where a slice starts."""
-    dims, start, step = _fixed(call, call.arguments.get("dim", 0)), call.arguments.get("start") or 0, call.arguments.get("step", 1)
+    dims, start, step = (
+        _fixed(call, call.arguments.get("dim", 0)),
+        call.arguments.get("start") or 0,
+        call.arguments.get("step", 1),
+    )
     if not dims or not isinstance(start, int) or not isinstance(step, int):
         return None
     size = call.shape("self")[dims[0]]
@@ -101,37 +105,72 @@ VIEWS = (
 
 
 WINDOWS = tuple(
-    Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read, sums=sums) for name, targets, operands, lower, read, sums in windows.TABLE
+    Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read, sums=sums)
+    for name, targets, operands, lower, read, sums in windows.TABLE
 )
 
 SCANS = tuple(
     entry(Kind.SCAN, name, f"{name}.default", lower=scans.scan(kind), read=scans.along, accept=no_dtype)
     for name, kind in (("cumsum", "sum"), ("cumprod", "prod"))
-) + (entry(Kind.SCAN, "linear_recurrence", "", "factor summand initial", lower=scans.recur, flops=2, aten="add.Tensor"),)  # of rewrites
+) + (
+    entry(Kind.SCAN, "linear_recurrence", "", "factor summand initial", lower=scans.recur, flops=2, aten="add.Tensor"),
+)  # of rewrites
 
 _indexed, _constant = partial(entry, Kind.INDEXED), partial(entry, Kind.CONSTANT, operands="")
 INDEXED = (
-    _indexed("cat", "cat.default concat.default concatenate.default stack.default", "tensors", lower=gathers.concatenate, read=gathers.concatenated),
+    _indexed(
+        "cat",
+        "cat.default concat.default concatenate.default stack.default",
+        "tensors",
+        lower=gathers.concatenate,
+        read=gathers.concatenated,
+    ),
     _indexed("pad", "constant_pad_nd.default", "self", lower=gathers.pad, read=gathers.padded),
     _indexed("flip", "flip.default", "self", lower=gathers.flip, read=_flipped),
     _indexed("roll", "roll.default", "self", lower=gathers.roll, read=_rolled),
     _indexed("repeat", "repeat.default", "self", lower=gathers.repeat, read=_repeated),
     _indexed("gather", "gather.default", "self index", lower=gathers.gather, read=gathers.gathered, gathers=True),
-    _indexed("index_select", "index_select.default", "self index", lower=gathers.gather, read=gathers.gathered, gathers=True),
-    _indexed("embedding", "embedding.default", "weight indices", lower=gathers.embed, read=gathers.embedded, gathers=True),
+    _indexed(
+        "index_select", "index_select.default", "self index", lower=gathers.gather, read=gathers.gathered, gathers=True
+    ),
+    _indexed(
+        "embedding", "embedding.default", "weight indices", lower=gathers.embed, read=gathers.embedded, gathers=True
+    ),
     _indexed("index", "index.Tensor", "self indices", lower=gathers.index_tensor, read=gathers.indexed, gathers=True),
-    _indexed("overwrite", "slice_scatter.default select_scatter.default", "self src", lower=gathers.overwrite, read=gathers.overwritten),
+    _indexed(
+        "overwrite",
+        "slice_scatter.default select_scatter.default",
+        "self src",
+        lower=gathers.overwrite,
+        read=gathers.overwritten,
+    ),
     _indexed("pixel_shuffle", "pixel_shuffle.default", "self", lower=gathers.pixel_shuffle, read=gathers.shuffled),
-    _indexed("pixel_unshuffle", "pixel_unshuffle.default", "self", lower=gathers.pixel_unshuffle, read=gathers.shuffled),
+    _indexed(
+        "pixel_unshuffle", "pixel_unshuffle.default", "self", lower=gathers.pixel_unshuffle, read=gathers.shuffled
+    ),
     _indexed("channel_shuffle", "channel_shuffle.default", "self", lower=gathers.channel_shuffle, read=gathers.grouped),
     _indexed("resize_bicubic", "upsample_bicubic2d.vec", "input", lower=sampling.resize, read=sampling.resized),
-    _indexed("grid_sample", "grid_sampler.default", "input grid", lower=sampling.grid_sample, read=sampling.sampled, gathers=True),
-    _constant("full", "full.default fill.Scalar fill.Tensor full_like.default zeros.default zeros_like.default ones.default ones_like.default "
-              "scalar_tensor.default new_zeros.default new_ones.default new_full.default empty_permuted.default", lower=gathers.fill, read=gathers.filled, library=gathers.full_call),
+    _indexed(
+        "grid_sample",
+        "grid_sampler.default",
+        "input grid",
+        lower=sampling.grid_sample,
+        read=sampling.sampled,
+        gathers=True,
+    ),
+    _constant(
+        "full",
+        "full.default fill.Scalar fill.Tensor full_like.default zeros.default zeros_like.default ones.default "
+        "ones_like.default "
+        "scalar_tensor.default new_zeros.default new_ones.default new_full.default empty_permuted.default",
+        lower=gathers.fill,
+        read=gathers.filled,
+        library=gathers.full_call,
+    ),
     _constant("arange", "arange.default arange.start arange.start_step", lower=gathers.count, read=gathers.counted),
     _constant("linspace", "linspace.default", lower=gathers.space, read=gathers.evenly_spaced),
     _constant("eye", "eye.default eye.m", lower=gathers.identity_matrix),
-)  # fmt: skip
+)
 
 
 _scatter = partial(entry, Kind.SCATTER, lower=scatters.scatter, read=scatters.along)
@@ -175,46 +214,87 @@ def _group_norm(call: Captured) -> dict[str, Any] | None:
 
 def _keeps_values(call: Captured) -> bool:
     """Accept moves to another order in memory alone."""
-    return keeps_dtype(call) and call.arguments.get("memory_format") is not None and call.arguments.get("device") in (None, DEVICE)
+    return (
+        keeps_dtype(call)
+        and call.arguments.get("memory_format") is not None
+        and call.arguments.get("device") in (None, DEVICE)
+    )
 
 
 _contraction, _identity = partial(entry, Kind.CONTRACTION), partial(entry, Kind.IDENTITY)
 _norm = partial(entry, Kind.BATCH_NORM)
 OTHERS = (
     _contraction("linear", "linear.default", "input weight bias", sums=PRODUCT),
-    _contraction("addmm", "addmm.default", "mat1 mat2 self",
-                 accept=lambda c: c.arguments.get("beta", 1) == 1 and c.arguments.get("alpha", 1) == 1, sums=PRODUCT),
+    _contraction(
+        "addmm",
+        "addmm.default",
+        "mat1 mat2 self",
+        accept=lambda c: c.arguments.get("beta", 1) == 1 and c.arguments.get("alpha", 1) == 1,
+        sums=PRODUCT,
+    ),
     _contraction("mm", "mm.default", "self mat2", sums=PRODUCT),
     _contraction("matmul", "matmul.default", "self other", sums=PRODUCT),
     _contraction("mv", "mv.default", "self vec", sums=PRODUCT),
     _contraction("bmm", "bmm.default", "self mat2", sums=PRODUCT),
-    *(Op(name, Kind.CONTRACTION, targets, ("input", "weight", "bias"), read=convolutions.attributes,
-         sums=TRANSPOSED if name.startswith("conv_transpose") else CONVOLVED)
-      for name, targets in convolutions.TARGETS.items()),
+    *(
+        Op(
+            name,
+            Kind.CONTRACTION,
+            targets,
+            ("input", "weight", "bias"),
+            read=convolutions.attributes,
+            sums=TRANSPOSED if name.startswith("conv_transpose") else CONVOLVED,
+        )
+        for name, targets in convolutions.TARGETS.items()
+    ),
     _norm("group_norm", "group_norm.default", "input weight bias", read=_group_norm),
-    _norm("batch_norm", "batch_norm.default", "input weight bias running_mean running_var", read=_batch_norm, library=_batch_norm_call),
+    _norm(
+        "batch_norm",
+        "batch_norm.default",
+        "input weight bias running_mean running_var",
+        read=_batch_norm,
+        library=_batch_norm_call,
+    ),
     _identity("identity", "alias.default detach.default detach_.default lift_fresh_copy.default"),
-    _identity("dropout", "dropout.default feature_dropout.default alpha_dropout.default", "input",
-              accept=lambda c: not c.arguments["train"] or c.arguments["p"] == 0.0),
+    _identity(
+        "dropout",
+        "dropout.default feature_dropout.default alpha_dropout.default",
+        "input",
+        accept=lambda c: not c.arguments["train"] or c.arguments["p"] == 0.0,
+    ),
     # In whatever order the elements lie: what forward returns has its own order in memory.
     _identity("clone", "clone.default"),
     _identity("contiguous", "contiguous.default"),
     _identity("to_format", "to.dtype_layout _to_copy.default", accept=_keeps_values),
     entry(Kind.MOMENTS, "batch_moments", "", label="moments", aten="var_mean.correction"),
-)  # fmt: skip
+)
 
 #: Of rewrites: one of each call's results.
 RECURRENCES = tuple(entry(Kind.RECURRENCE, name, "", aten=f"{name}.input", sums=RECURRENT) for name in CELLS)
 
 #: Every operator that kgen knows, by name.
-OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE, *REDUCTIONS, *VIEWS, *INDEXED, *WINDOWS, *SCANS, *SCATTERS, *OTHERS, *RECURRENCES)}
-
+OPS: dict[str, Op] = {
+    op.name: op
+    for op in (
+        *POINTWISE,
+        *MORE_POINTWISE,
+        *REDUCTIONS,
+        *VIEWS,
+        *INDEXED,
+        *WINDOWS,
+        *SCANS,
+        *SCATTERS,
+        *OTHERS,
+        *RECURRENCES,
+    )
+}
 
 
 #: The entries for each ATen operator: the first that accepts a call is the call's.
 BY_TARGET: dict[str, tuple[Op, ...]] = {
     target: tuple(op for op in OPS.values() if target in op.targets) for op in OPS.values() for target in op.targets
 }
+
 
 def add(op: Op) -> None:
     """Take a further entry into the table, behind those that cover the same ATen operators."""
@@ -277,6 +357,10 @@ def _known(op: Op, call: Captured) -> Node | None:
         return None
     attrs = {a: call.arguments.get(a) for a in op.attrs} | found
     # The call numbers tensors by first use; the node numbers those among its operands.
-    made = op.library(attrs) if op.library else with_operands(call.call, lambda value: Value(values.index(mentioned[value.number])))
+    made = (
+        op.library(attrs)
+        if op.library
+        else with_operands(call.call, lambda value: Value(values.index(mentioned[value.number])))
+    )
     effect = op.name == "batch_norm" and attrs["training"] and "running_mean" in attrs["roles"]
     return Node(call.name, op.name, tuple(operands), call.type, made, tuple(attrs.items()), effect)

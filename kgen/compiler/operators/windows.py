@@ -1,8 +1,8 @@
 """Windows: pooling, upsampling, and convolutions of each channel by itself, as values of neighbours of each output.
 
-An output ``o`` of a window's dimension takes ``taps`` inputs: those at ``o * stride + tap * dilation - padding``. Inputs
-outside of the tensor count as the identity of the reduction. The functions
-here read the attributes of calls, and lower nodes by means of a program's builder.
+An output ``o`` of a window's dimension takes ``taps`` inputs: those at ``o * stride + tap * dilation - padding``.
+Inputs outside of the tensor count as the identity of the reduction. The functions here read the attributes of calls,
+and lower nodes by means of a program's builder.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def _fixed(call: Captured, rank: int) -> bool:
 
 
 def pooled(call: Captured) -> dict[str, Any] | None:
-    """The window of a pooling operator. ``counted`` says whether padding counts in a mean; ``divisor`` stands for the count."""
+    """The window of a pooling operator. ``counted`` says whether padding counts in a mean; ``divisor`` stands for the
+    count."""
     rank, given = _rank(call), call.arguments
     kernel = _each(given["kernel_size"], rank)
     window = {
@@ -64,7 +65,14 @@ def adaptive(call: Captured) -> dict[str, Any] | None:
     if not _fixed(call, rank) or any(not o or s % o for s, o in zip(sizes, outputs)):
         return None
     taps = tuple(s // o for s, o in zip(sizes, outputs))
-    return {"taps": taps, "stride": taps, "padding": (0,) * rank, "dilation": (1,) * rank, "counted": False, "divisor": None}
+    return {
+        "taps": taps,
+        "stride": taps,
+        "padding": (0,) * rank,
+        "dilation": (1,) * rank,
+        "counted": False,
+        "divisor": None,
+    }
 
 
 #: ATen's adaptive poolings, of which those with one output are means.
@@ -89,14 +97,23 @@ def upsampled(call: Captured) -> dict[str, Any] | None:
     scales = call.arguments.get("scale_factors")
     factors = tuple(o // s for s, o in zip(sizes, outputs))
     exact = all(f * s == o for f, s, o in zip(factors, sizes, outputs))
-    return {"factors": factors} if _fixed(call, rank) and exact and scales in (None, tuple(float(f) for f in factors)) else None
+    return (
+        {"factors": factors}
+        if _fixed(call, rank) and exact and scales in (None, tuple(float(f) for f in factors))
+        else None
+    )
 
 
 def convolved(call: Captured) -> dict[str, Any] | None:
     """The window of a convolution whose groups are so small that no contraction is worth it."""
     rank, given = _rank(call), call.arguments
     weight, groups = call.shape("weight"), given["groups"]
-    if groups == 1 or weight[1] > MOST_CHANNELS or weight[1] * _product(weight[2:]) > MOST_WEIGHTS or not _fixed(call, rank + 1):
+    if (
+        groups == 1
+        or weight[1] > MOST_CHANNELS
+        or weight[1] * _product(weight[2:]) > MOST_WEIGHTS
+        or not _fixed(call, rank + 1)
+    ):
         return None
     padding, dilation = given["padding"], _each(given["dilation"], rank)
     if isinstance(padding, str):
@@ -128,14 +145,21 @@ def _inner_axis(b: Builder, name: str, size: int) -> sympy.Symbol:
 def _window(b: Builder, node: Node, kind: str, fill: float, slides: Sequence[Slide], arg: str) -> str:
     """The reduction of a value over the taps and positions of a window."""
     inner = tuple(symbol for s in slides for symbol in (s.position, s.tap))
-    varies = b.steps[b.floats(node, arg)].varies - set(inner) | frozenset().union(*(s.output.free_symbols for s in slides))
+    varies = b.steps[b.floats(node, arg)].varies - set(inner) | frozenset().union(
+        *(s.output.free_symbols for s in slides)
+    )
     return b.step(f"{node.name}_window", "taps", kind, (arg,), varies, axes=inner, fill=fill, slides=tuple(slides))
 
 
 def _image(b: Builder, node: Node, of: str, slides: Sequence[Slide]) -> str:
-    """The value at the windows' positions; a step of its own where all positions have the same: it counts inside alone."""
+    """The value at the windows' positions; a step of its own where all positions have the same: it counts inside
+    alone."""
     positions, varies = {s.position for s in slides}, b.steps[of].varies
-    return of if varies & positions else b.step(f"{node.name}_image", "map", "", (b.floats(node, of),), varies | positions, expr=SELF)
+    return (
+        of
+        if varies & positions
+        else b.step(f"{node.name}_image", "map", "", (b.floats(node, of),), varies | positions, expr=SELF)
+    )
 
 
 def _slides(b: Builder, node: Node, index: Sequence[sympy.Expr], counted: bool = False) -> list[Slide]:
@@ -146,24 +170,41 @@ def _slides(b: Builder, node: Node, index: Sequence[sympy.Expr], counted: bool =
         size, padding = source[d - len(taps)], node["padding"][d]
         inside = (-padding, size + padding) if counted else (0, size)
         found.append(
-            Slide(_inner_axis(b, f"{node.name} position {d}", size), _inner_axis(b, f"{node.name} tap {d}", taps[d]), index[d - len(taps)],
-                  node.type.shape[d - len(taps)], size, taps[d], node["stride"][d], padding, node["dilation"][d], inside)
-        )  # fmt: skip
+            Slide(
+                _inner_axis(b, f"{node.name} position {d}", size),
+                _inner_axis(b, f"{node.name} tap {d}", taps[d]),
+                index[d - len(taps)],
+                node.type.shape[d - len(taps)],
+                size,
+                taps[d],
+                node["stride"][d],
+                padding,
+                node["dilation"][d],
+                inside,
+            )
+        )
     return found
 
 
 def _apart(b: Builder, node: Node, index: tuple[sympy.Expr, ...], kind: str) -> str | None:
-    """The reduction of wide windows that lie side by side, as one over axes of their own; ``None`` for other windows."""
+    """The reduction of wide windows that lie side by side, as one over axes of their own; ``None`` for other
+    windows."""
     taps, rank, sizes = node["taps"], len(node["taps"]), b.graph.type(node.inputs[0]).shape
     beside = node["stride"] == taps and not any(node["padding"]) and set(node["dilation"]) == {1}
-    if taps[-1] <= MOST_BESIDE or not beside or any(o * t > s for o, t, s in zip(node.type.shape[-rank:], taps, sizes[-rank:])):
+    if (
+        taps[-1] <= MOST_BESIDE
+        or not beside
+        or any(o * t > s for o, t, s in zip(node.type.shape[-rank:], taps, sizes[-rank:]))
+    ):
         return None
     within = tuple(b.new_axis(f"{node.name}.{d}", t) for d, t in enumerate(taps))
     at = (*index[:-rank], *(i * t + w for i, t, w in zip(index[-rank:], taps, within)))
     return b.reduce(node.name, kind, (lambda _: b.value(node.inputs[0], at),), within, tuple(range(rank)))[0]
 
 
-def _pool(b: Builder, node: Node, index: tuple[sympy.Expr, ...], slides: Sequence[Slide], kind: str, fill: float) -> str:
+def _pool(
+    b: Builder, node: Node, index: tuple[sympy.Expr, ...], slides: Sequence[Slide], kind: str, fill: float
+) -> str:
     """The reduction of the operand over the window."""
     apart = _apart(b, node, index, kind)
     if apart:
@@ -197,7 +238,9 @@ def depthwise(b: Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
         tap = _inner_axis(b, f"{node.name} tap channel", node["channels"])
         slides.insert(0, Slide(position, tap, b.axes.constant(0), 1, node["channels"], node["channels"], 0))
         own, within = own * node["channels"] + position, tap
-    image = _image(b, node, b.value(node.inputs[0], (*index[: -rank - 1], own, *(s.position for s in slides[-rank:]))), slides)
+    image = _image(
+        b, node, b.value(node.inputs[0], (*index[: -rank - 1], own, *(s.position for s in slides[-rank:]))), slides
+    )
     weight = b.value(node.inputs[1], (channel, within, *(s.tap for s in slides[-rank:])))
     total = _window(b, node, "sum", 0.0, slides, b.map(f"{node.name}_product", x * y, [image, weight]))
     return b.map(node.name, x + y, [total, b.value(node.inputs[2], (channel,))]) if len(node.inputs) > 2 else total
@@ -210,8 +253,8 @@ def upsample(b: Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
     return b.value(node.inputs[0], (*index[: -len(factors)], *behind))
 
 
-#: The operators: name, ATen operators, operands, how they are lowered, how their attributes are read, and their sums. Convolutions and
-#: poolings that are refused here have other entries.
+#: The operators: name, ATen operators, operands, how they are lowered, how their attributes are read, and their sums.
+#: Convolutions and poolings that are refused here have other entries.
 TABLE = tuple(
     entry
     for d in (1, 2, 3)  # dimensions that windows move along
@@ -220,6 +263,13 @@ TABLE = tuple(
         (f"avg_pool{d}d", (f"aten.avg_pool{d}d.default",), ("self",), avg_pool, pooled, None),
         (f"adaptive_avg_pool{d}d", (f"aten.adaptive_avg_pool{d}d.default",), ("self",), avg_pool, adaptive, None),
         (f"upsample_nearest{d}d", (f"aten.upsample_nearest{d}d.vec",), ("input",), upsample, upsampled, None),
-        (f"depthwise_conv{d}d", (f"aten.conv{d}d.default", f"aten.conv{d}d.padding"), ("input", "weight", "bias"), depthwise, convolved, CONVOLVED),
+        (
+            f"depthwise_conv{d}d",
+            (f"aten.conv{d}d.default", f"aten.conv{d}d.padding"),
+            ("input", "weight", "bias"),
+            depthwise,
+            convolved,
+            CONVOLVED,
+        ),
     )
 )

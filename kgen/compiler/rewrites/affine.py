@@ -1,4 +1,5 @@
-"""Rewrites of scales and shifts: batch norms as such, several as one, and those that go into a linear layer's weights."""
+"""Rewrites of scales and shifts: batch norms as such, several as one, and those that go into a linear layer's
+weights."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def batchnorm_to_affine(graph: OpGraph) -> OpGraph:
         made = [call.method("float") for call in (scaled, shifted)]
         if rank > 2:
             made = [call.method("reshape", -1, *[1] * (rank - 2)) for call in made]
-        graph = graph.with_folded(FoldedWeight(scale, type_, made[0], scale_sources), FoldedWeight(shift, type_, made[1], shift_sources))
+        graph = graph.with_folded(
+            FoldedWeight(scale, type_, made[0], scale_sources), FoldedWeight(shift, type_, made[1], shift_sources)
+        )
         graph = graph.with_node(
             replace(
                 node,

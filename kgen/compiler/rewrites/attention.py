@@ -4,11 +4,13 @@
     masks_as_biases     scaled_dot_product_attention(q, k, v, mask) becomes ...(q, k, v, where(mask, 0, -inf))
     queries_as_rows     queries that kernels make are stored with their heads side by side
 
-Schedules of attention take all of it as one kernel. Elsewhere the products run apart, on tensor cores at float32's accuracy, and the
-scores go through memory. That is less than what the products save where heads are wide or rows are short. The search chooses.
+Schedules of attention take all of it as one kernel. Elsewhere the products run apart, on tensor cores at float32's
+accuracy, and the scores go through memory. That is less than what the products save where heads are wide or rows are
+short. The search chooses.
 
-The library makes a bias of a mask itself, in three kernels of each call. Layers share a mask, and a kernel makes the bias once.
-Its result lies in memory as the queries do. Where these have their heads side by side, nothing is copied for the linear layer behind it.
+The library makes a bias of a mask itself, in three kernels of each call. Layers share a mask, and a kernel makes the
+bias once. Its result lies in memory as the queries do. Where these have their heads side by side, nothing is copied for
+the linear layer behind it.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def attention_apart(graph: OpGraph) -> OpGraph:
 
 
 def masks_as_biases(graph: OpGraph) -> OpGraph:
-    """Every mask of a call of attention as the bias that the library would add to its scores, made once for all calls."""
+    """Every mask of a call of attention as the bias that the library would add to its scores, made once for all
+    calls."""
     biases: dict[tuple[str, str], str] = {}
     for call in [n for n in graph.nodes if n.op == ATTENTION]:
         masks = [v for v in call.values if graph.type(v).dtype == "bool" and not graph.is_weight(v)]
@@ -46,7 +49,13 @@ def masks_as_biases(graph: OpGraph) -> OpGraph:
             if key not in biases:
                 biases[key] = graph.fresh(f"{mask}_bias")
                 of = replace(graph.type(mask), dtype=call.type.dtype)
-                made = Node(biases[key], "where", (mask, 0.0, -math.inf), of, rounded(torch_("where", X, 0.0, -math.inf), of.dtype))
+                made = Node(
+                    biases[key],
+                    "where",
+                    (mask, 0.0, -math.inf),
+                    of,
+                    rounded(torch_("where", X, 0.0, -math.inf), of.dtype),
+                )
                 graph = graph.with_nodes_for(call.name, (made, call))
             call = replace(call, inputs=tuple(biases[key] if v == mask else v for v in call.inputs))
             graph = graph.with_node(call)
@@ -54,10 +63,14 @@ def masks_as_biases(graph: OpGraph) -> OpGraph:
 
 
 def queries_as_rows(graph: OpGraph) -> OpGraph:
-    """Queries that a map makes, of a call of attention whose result goes on with its heads side by side, stored in that order."""
+    """Queries that a map makes, of a call of attention whose result goes on with its heads side by side, stored in that
+    order."""
     for call in [n for n in graph.nodes if n.op == ATTENTION and len(n.type.shape) == 4]:
         q = str(call.inputs[0])
-        made, rows = graph.producer(q), any(n.op == "permute" and n["dims"] == _SIDE_BY_SIDE for n in graph.users(call.name))
+        made, rows = (
+            graph.producer(q),
+            any(n.op == "permute" and n["dims"] == _SIDE_BY_SIDE for n in graph.users(call.name)),
+        )
         if not rows or made is None or made.op not in OPS or OPS[made.op].kind is not Kind.POINTWISE:
             continue
         turned = torch_("permute", X, Many(_SIDE_BY_SIDE)), (("dims", _SIDE_BY_SIDE),)

@@ -22,7 +22,10 @@ def decompose(graph: OpGraph, whole: frozenset[str] = frozenset()) -> OpGraph:
     """
     pairs: dict[str, str] = {}
     for name in [n.name for n in graph.nodes if n.parts and n.name not in whole]:
-        node, users = graph.node(name), graph.users(name)  # as it reads now: an operand may have been taken apart before
+        node, users = (
+            graph.node(name),
+            graph.users(name),
+        )  # as it reads now: an operand may have been taken apart before
         found = node.parts
         if any(_is_complex(graph, v) and _memory(graph, v) in graph.changed for v in node.values):
             continue  # the pairs would be read after a write, too
@@ -40,7 +43,15 @@ def decompose(graph: OpGraph, whole: frozenset[str] = frozenset()) -> OpGraph:
         results = [names[r] for r in found.results]
         if is_complex:
             pairs[node.name] = results[0]
-            nodes.append(replace(node, op=complex_numbers.TO_COMPLEX, inputs=(results[0],), call=complex_numbers.TO_COMPLEX_CALL, parts=None))
+            nodes.append(
+                replace(
+                    node,
+                    op=complex_numbers.TO_COMPLEX,
+                    inputs=(results[0],),
+                    call=complex_numbers.TO_COMPLEX_CALL,
+                    parts=None,
+                )
+            )
         graph = graph.with_nodes_for(node.name, nodes)
         if several:
             for user in users:
@@ -77,7 +88,9 @@ def drop_identity(graph: OpGraph) -> OpGraph:
     for name in [n.name for n in graph.nodes]:
         node = graph.node(name)  # as it reads now: its operand may have been dropped before it
         source = node.inputs[0] if node.inputs else None
-        if not isinstance(source, str) or (node.op in _COPIES and (name in graph.returns or _memory(graph, source) in changed)):
+        if not isinstance(source, str) or (
+            node.op in _COPIES and (name in graph.returns or _memory(graph, source) in changed)
+        ):
             continue
         if _is_identity(graph, node) or (_factor(node) == (source, 1) and graph.type(source).dtype == node.type.dtype):
             graph = graph.without(name, source)
@@ -109,28 +122,57 @@ _OF_BAGS = {0: "sum", 1: "mean", 2: "amax"}
 
 
 def bags_to_sums(graph: OpGraph) -> OpGraph:
-    """``embedding_bag`` of bags of one size as the rows of each bag, and their sum, mean or maximum, in float32 on the way."""
+    """``embedding_bag`` of bags of one size as the rows of each bag, and their sum, mean or maximum, in float32 on the
+    way."""
     for node in graph.nodes:
         parts = graph.users(node.name) if node.op == "aten.embedding_bag.padding_idx" else ()
-        if len(parts) != 1 or parts[0].op != "_operator.getitem" or parts[0]["at"] != 0 or len(node.values) not in (3, 4):
+        if (
+            len(parts) != 1
+            or parts[0].op != "_operator.getitem"
+            or parts[0]["at"] != 0
+            or len(node.values) not in (3, 4)
+        ):
             continue
         table, indices, offsets, *weights = node.values
         given = dict(zip(("scale", "mode", "sparse", "weights", "last", "padding"), node.call.args[3:]))
         first, of, result = graph.producer(offsets), graph.type(indices), parts[0].type
         plain = given.get("mode", 0) in _OF_BAGS and not given.get("last") and given.get("padding", -1) in (None, -1)
-        if not plain or first is None or first.op != "arange" or first["start"] != 0 or result.shape[0] * first["step"] != of.numel:
+        if (
+            not plain
+            or first is None
+            or first.op != "arange"
+            or first["start"] != 0
+            or result.shape[0] * first["step"] != of.numel
+        ):
             continue
         size, op = first["step"], _OF_BAGS[given.get("mode", 0)]
         bags = Tensor((result.shape[0], size), of.dtype, (result.multiples[0], 0))
         rows = Tensor((*bags.shape, result.shape[1]), result.dtype, (*bags.multiples, 0))
         view = Node(graph.fresh(f"{node.name}_bags"), "view", (indices,), bags, reshape_call(bags))
-        looked_up = Node(graph.fresh(f"{node.name}_rows"), "embedding", (table, view.name), rows, functional("embedding", Y, X), (("dim", 0),))
+        looked_up = Node(
+            graph.fresh(f"{node.name}_rows"),
+            "embedding",
+            (table, view.name),
+            rows,
+            functional("embedding", Y, X),
+            (("dim", 0),),
+        )
         found = [view, looked_up]
         for weight in weights:
             each = replace(bags, shape=(*bags.shape, 1), dtype=graph.type(weight).dtype, multiples=(*bags.multiples, 0))
             found.append(Node(graph.fresh(f"{node.name}_weights"), "view", (weight,), each, reshape_call(each)))
-            found.append(Node(graph.fresh(f"{node.name}_weighted"), "mul", (looked_up.name, found[-1].name), rows, torch_("mul", X, Y)))
-        total = Node(parts[0].name, op, (found[-1].name,), result, torch_(op, X, (1,)), (("dims", (1,)), ("keepdim", False)))
+            found.append(
+                Node(
+                    graph.fresh(f"{node.name}_weighted"),
+                    "mul",
+                    (looked_up.name, found[-1].name),
+                    rows,
+                    torch_("mul", X, Y),
+                )
+            )
+        total = Node(
+            parts[0].name, op, (found[-1].name,), result, torch_(op, X, (1,)), (("dims", (1,)), ("keepdim", False))
+        )
         graph = graph.with_nodes_for(parts[0].name, (*found, total)).pruned()
     return graph
 
@@ -139,12 +181,18 @@ def fold_casts(graph: OpGraph) -> OpGraph:
     """Keep a weight that each call casts for a contraction, as autocast does, in the other dtype."""
     known: dict[tuple[str, str], str] = {}
     for node in graph.nodes:
-        if node.op != "cast" or not graph.is_weight(node.inputs[0]) or not any(map(_is_contraction, graph.users(node.name))):
+        if (
+            node.op != "cast"
+            or not graph.is_weight(node.inputs[0])
+            or not any(map(_is_contraction, graph.users(node.name)))
+        ):
             continue
         key = node.inputs[0], node.type.dtype
         if key not in known:
             known[key] = graph.fresh(f"{node.inputs[0]}_{node.type.dtype}")
-            graph = graph.with_folded(FoldedWeight(known[key], node.type, X.method("to", dtype_named(node.type.dtype)), key[:1]))
+            graph = graph.with_folded(
+                FoldedWeight(known[key], node.type, X.method("to", dtype_named(node.type.dtype)), key[:1])
+            )
         graph = graph.without(node.name, known[key])
     return graph
 
@@ -192,20 +240,45 @@ def stack_to_maps(graph: OpGraph) -> OpGraph:
     """A reduction of the tensors of a stack as maps of two of them after one another, in float32 on the way."""
     for node in graph.nodes:
         stack = graph.producer(node.inputs[0]) if node.op in _OF_TWO and is_float(node.type.dtype) else None
-        if stack is None or stack.op != "cat" or node["dims"] != (stack["dim"],) or not graph.feeds_only(stack.name, node):
+        if (
+            stack is None
+            or stack.op != "cat"
+            or node["dims"] != (stack["dim"],)
+            or not graph.feeds_only(stack.name, node)
+        ):
             continue
         types = [graph.type(part) for part in stack.inputs]
         stacked = len(types[0].shape) < len(stack.type.shape)
-        if len(set(types)) > 1 or not 1 < len(types) <= MOST_STACKED or not (stacked or types[0].shape[stack["dim"]] == 1):
+        if (
+            len(set(types)) > 1
+            or not 1 < len(types) <= MOST_STACKED
+            or not (stacked or types[0].shape[stack["dim"]] == 1)
+        ):
             continue
         op, call = _OF_TWO[node.op]
         found, *others = stack.inputs
         maps = []
         for other in others:
-            maps.append(Node(graph.fresh(f"{node.name}_{len(maps) + 1}"), op, (found, other), replace(types[0], dtype="float32"), widened(call, node.type.dtype)))
+            maps.append(
+                Node(
+                    graph.fresh(f"{node.name}_{len(maps) + 1}"),
+                    op,
+                    (found, other),
+                    replace(types[0], dtype="float32"),
+                    widened(call, node.type.dtype),
+                )
+            )
             found = maps[-1].name
         if node.op == "mean":
-            maps.append(Node(graph.fresh(f"{node.name}_mean"), "div", (found, len(types)), maps[-1].type, torch_("div", X, len(types))))
+            maps.append(
+                Node(
+                    graph.fresh(f"{node.name}_mean"),
+                    "div",
+                    (found, len(types)),
+                    maps[-1].type,
+                    torch_("div", X, len(types)),
+                )
+            )
         maps[-1] = replace(maps[-1], type=types[0], call=rounded(maps[-1].call, node.type.dtype))
         if types[0].shape != node.type.shape:
             maps.append(Node(node.name, "view", (maps[-1].name,), node.type, reshape_call(node.type)))
@@ -231,7 +304,9 @@ def softplus_to_mish(graph: OpGraph) -> OpGraph:
             if softplus is None or softplus.op != "softplus" or not graph.feeds_only(softplus.name, tanh):
                 continue
             if softplus.inputs == (x,) and dict(softplus.attrs).items() >= _USUAL_SOFTPLUS.items():
-                graph = graph.with_node(replace(node, op="mish", inputs=(x,), call=functional("mish", X), attrs=())).pruned()
+                graph = graph.with_node(
+                    replace(node, op="mish", inputs=(x,), call=functional("mish", X), attrs=())
+                ).pruned()
                 break
     return graph
 
@@ -246,9 +321,13 @@ def quotient_to_remainder(graph: OpGraph) -> OpGraph:
             quotient = graph.producer(of) if isinstance(of, str) else None
             if quotient is None or quotient.op != "quotient_of_integers" or quotient.inputs != (node.inputs[0], y):
                 continue
-            if {graph.type(node.inputs[0]).dtype, quotient.type.dtype, product.type.dtype} == {node.type.dtype} and graph.feeds_only(of, product):
+            if {graph.type(node.inputs[0]).dtype, quotient.type.dtype, product.type.dtype} == {
+                node.type.dtype
+            } and graph.feeds_only(of, product):
                 call = torch_("remainder", X, Y if isinstance(y, str) else y)
-                graph = graph.with_node(replace(node, op="remainder_of_integers", inputs=quotient.inputs, call=call, attrs=())).pruned()
+                graph = graph.with_node(
+                    replace(node, op="remainder_of_integers", inputs=quotient.inputs, call=call, attrs=())
+                ).pruned()
                 break
     return graph
 

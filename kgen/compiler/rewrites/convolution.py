@@ -3,10 +3,11 @@
     mean_into_convolution     mean(conv(x)) over spatial dimensions becomes a product with sums of x under each tap
     average_into_convolution  avg_pool(conv(x)) becomes a convolution with a larger stride, of averages of x
     affine_into_convolution   conv(x) * scale + shift for each channel, with both in its weight and bias
-    extreme_into_pool         a maximum or minimum over some spatial dimensions becomes max pooling, which a convolution's epilogue takes
+    extreme_into_pool         a maximum or minimum over some spatial dimensions becomes max pooling, which an epilogue
+                              takes
 
-Factors may stand between, if they are the same at every position: they move behind the result. Inputs are added up rather
-than weights, so that infinities meet as they do in PyTorch.
+Factors may stand between, if they are the same at every position: they move behind the result. Inputs are added up
+rather than weights, so that infinities meet as they do in PyTorch.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def _reduced(graph: OpGraph, ops: Sequence[str]) -> Iterator[_Reduced]:
 
 
 def _is_factor(graph: OpGraph, node: Node, last: Node) -> bool:
-    """Whether a node's second operand is a number or a weight that is the same at every position, before ``last`` and behind it."""
+    """Whether a node's second operand is a number or a weight that is the same at every position, before ``last`` and
+    behind it."""
     factor = node.inputs[1]
     if not isinstance(factor, str):
         return True
@@ -89,7 +91,14 @@ def _in_place_of(graph: OpGraph, found: _Reduced, nodes: Sequence[Node], *folded
     nodes = list(nodes)
     for factor in found.factors:
         value = nodes[-1]
-        nodes.append(replace(factor, name=graph.fresh(f"{factor.name}_reduced"), inputs=(value.name, *factor.inputs[1:]), type=value.type))
+        nodes.append(
+            replace(
+                factor,
+                name=graph.fresh(f"{factor.name}_reduced"),
+                inputs=(value.name, *factor.inputs[1:]),
+                type=value.type,
+            )
+        )
     nodes[-1] = replace(nodes[-1], name=found.last.name)
     return graph.with_folded(*folded).with_nodes_for(found.last.name, nodes).pruned()
 
@@ -102,9 +111,21 @@ def _convolution_node(
     attrs = {**each, "groups": 1, "transposed": transposed}
     named = dict(each)
     if transposed:
-        named["output_padding"] = tuple(line.out - ((line.size - 1) * line.stride - 2 * line.padding + line.dilation * (line.kernel - 1) + 1) for line in lines)
+        named["output_padding"] = tuple(
+            line.out - ((line.size - 1) * line.stride - 2 * line.padding + line.dilation * (line.kernel - 1) + 1)
+            for line in lines
+        )
     op = f"conv{'_transpose' if transposed else ''}{len(lines)}d"
-    return Node(name, op, inputs, type_, functional(op, *map(Value, range(len(inputs))), **named), tuple(attrs.items()), tf32=of.tf32, products=of.products)
+    return Node(
+        name,
+        op,
+        inputs,
+        type_,
+        functional(op, *map(Value, range(len(inputs))), **named),
+        tuple(attrs.items()),
+        tf32=of.tf32,
+        products=of.products,
+    )
 
 
 def _as_called(line: Line) -> bool:
@@ -116,7 +137,8 @@ def _as_called(line: Line) -> bool:
 
 
 def mean_into_convolution(graph: OpGraph) -> OpGraph:
-    """A mean over spatial dimensions as sums of the input under each tap, then a product or a convolution of what is left.
+    """A mean over spatial dimensions as sums of the input under each tap, then a product or a convolution of what is
+    left.
 
     The sum of all outputs takes each input that a tap meets once: all between the edges, and some at them.
     """
@@ -147,7 +169,9 @@ def _between(met: Sequence[set[int]]) -> range:
     return found if len(found) == len(inner) else range(0)
 
 
-def _as_channels(graph: OpGraph, stem: str, parts: Sequence[str], type_: Tensor, nodes: list[Node]) -> tuple[str, Tensor]:
+def _as_channels(
+    graph: OpGraph, stem: str, parts: Sequence[str], type_: Tensor, nodes: list[Node]
+) -> tuple[str, Tensor]:
     """Values of one type as further channels, those of one channel beside each other, as one value with its type."""
     stacked, name = graph.fresh(stem.format("stacked")), graph.fresh(stem.format("taps"))
     (rows, channels, *rest), multiples = type_.shape, type_.multiples
@@ -173,7 +197,16 @@ def _mean(graph: OpGraph, found: _Reduced, met: dict[int, list[set[int]]], rest:
             sizes[at] = len(inner)
             cut = X[(*(Span() for _ in range(at)), Span(inner.start, inner.stop))]
             attrs = (("dim", at), ("start", inner.start), ("step", 1))
-            nodes.append(Node(graph.fresh(f"{node.name}_inner_{d}"), "slice", (x,), Tensor(tuple(sizes), multiples=multiples), cut, attrs))
+            nodes.append(
+                Node(
+                    graph.fresh(f"{node.name}_inner_{d}"),
+                    "slice",
+                    (x,),
+                    Tensor(tuple(sizes), multiples=multiples),
+                    cut,
+                    attrs,
+                )
+            )
             whole = nodes[-1].name
         del sizes[at]
         multiples = (*multiples[:at], *multiples[at + 1 :])
@@ -181,7 +214,10 @@ def _mean(graph: OpGraph, found: _Reduced, met: dict[int, list[set[int]]], rest:
         attrs = (("dims", (at,)), ("keepdim", False))
         nodes.append(Node(total, "sum", (whole,), summed, torch_("sum", X, at), attrs))
         ends = {i: graph.fresh(f"{node.name}_end_{d}_{i}") for i in edges if any(i in of for of in taps)}
-        nodes += [Node(end, "select", (x,), summed, X.method("select", at, i), (("dim", at), ("at", i))) for i, end in ends.items()]
+        nodes += [
+            Node(end, "select", (x,), summed, X.method("select", at, i), (("dim", at), ("at", i)))
+            for i, end in ends.items()
+        ]
         parts = []
         for tap, of in enumerate(taps):
             parts.append(total)
@@ -200,7 +236,9 @@ def _mean(graph: OpGraph, found: _Reduced, met: dict[int, list[set[int]]], rest:
     name = graph.fresh(f"{node.name}_weight")
     averages = X.method("double").method("permute", *order).method("reshape", *shape) / divisor
     inputs = (x, name, *bias)
-    type_ = Tensor((kind.shape[0], out, *(line.out for line in rest)), multiples=(kind.multiples[0], *[0] * (1 + len(rest))))
+    type_ = Tensor(
+        (kind.shape[0], out, *(line.out for line in rest)), multiples=(kind.multiples[0], *[0] * (1 + len(rest)))
+    )
     product = graph.fresh(f"{node.name}_mean")
     if rest:
         nodes.append(_convolution_node(node, product, inputs, type_, rest, window.transposed))
@@ -230,16 +268,27 @@ def _averaged(graph: OpGraph, found: _Reduced) -> OpGraph:
     node, lines, taps = found.node, found.window.lines, found.last["taps"]
     padding = tuple(line.padding for line in lines)
     sizes = [line.size + 2 * line.padding - t + 1 for line, t in zip(lines, taps)]
-    pooled = [Line(size, out, line.kernel, stride, 0, line.dilation) for size, out, line, stride in zip(sizes, found.last.type.shape[2:], lines, found.last["stride"])]
-    if any(line.stride > 1 or 2 * line.padding > t for line, t in zip(lines, taps)) or not all(map(_as_called, (*lines, *pooled))):
+    pooled = [
+        Line(size, out, line.kernel, stride, 0, line.dilation)
+        for size, out, line, stride in zip(sizes, found.last.type.shape[2:], lines, found.last["stride"])
+    ]
+    if any(line.stride > 1 or 2 * line.padding > t for line, t in zip(lines, taps)) or not all(
+        map(_as_called, (*lines, *pooled))
+    ):
         return graph
     x, rest, ones = graph.type(node.inputs[0]), node.inputs[1:], (1,) * len(taps)
     attrs = {"taps": taps, "stride": ones, "padding": padding, "dilation": ones, "counted": True, "divisor": None}
     averages = Node(
-        graph.fresh(f"{node.name}_averages"), found.last.op, node.inputs[:1], Tensor((*x.shape[:2], *sizes), multiples=x.multiples),
-        functional(found.last.op, X, taps, 1, padding), tuple(attrs.items()),
-    )  # fmt: skip
-    convolved = _convolution_node(node, graph.fresh(f"{node.name}_averaged"), (averages.name, *rest), found.last.type, pooled, False)
+        graph.fresh(f"{node.name}_averages"),
+        found.last.op,
+        node.inputs[:1],
+        Tensor((*x.shape[:2], *sizes), multiples=x.multiples),
+        functional(found.last.op, X, taps, 1, padding),
+        tuple(attrs.items()),
+    )
+    convolved = _convolution_node(
+        node, graph.fresh(f"{node.name}_averaged"), (averages.name, *rest), found.last.type, pooled, False
+    )
     return _in_place_of(graph, found, [averages, convolved])
 
 
@@ -248,11 +297,15 @@ _Wider = tuple[Line, tuple[tuple[int, ...], ...]]
 
 
 def _wider(line: Line, taps: int, stride: int, out: int) -> _Wider | None:
-    """Element k of the kernel takes input ``j * stride / line.stride + d`` to output ``k - padding + d * line.stride`` of window j."""
+    """Element k of the kernel takes input ``j * stride / line.stride + d`` to output ``k - padding + d * line.stride``
+    of window j."""
     if line.dilation != 1 or stride % line.stride or (out - 1) * stride + taps > line.out:
         return None
     least, most = -((line.kernel - 1 - line.padding) // line.stride), (taps - 1 + line.padding) // line.stride
-    met = tuple(tuple(int(0 <= k - line.padding + d * line.stride < taps) for k in range(line.kernel)) for d in range(least, most + 1))
+    met = tuple(
+        tuple(int(0 <= k - line.padding + d * line.stride < taps) for k in range(line.kernel))
+        for d in range(least, most + 1)
+    )
     new = Line(line.size, out, len(met), stride // line.stride, -least, 1)
     return (new, met) if least <= 0 and all(map(any, met)) and _as_called(new) else None
 
@@ -268,14 +321,27 @@ def _averaged_transposed(graph: OpGraph, found: _Reduced) -> OpGraph:
     old, new = "klm"[: len(wider)], "abc"[: len(wider)]
     pairs = ",".join(f"{n}{o}" for n, o in zip(new, old))
     matrices = [X.method("new_tensor", Many(tuple(map(Many, met)))).method("double") for _, met in wider]
-    total = torch_("einsum", f"sio{old},{pairs}->soi{new}", weights_to_sum(X.method("double")), *matrices) / math.prod(last["taps"])
+    total = torch_("einsum", f"sio{old},{pairs}->soi{new}", weights_to_sum(X.method("double")), *matrices) / math.prod(
+        last["taps"]
+    )
     shape = (window.channels_out, window.channels_in, *(line.kernel for line, _ in wider))
     sums = FoldedWeight(graph.fresh(f"{found.node.name}_sums"), Tensor((3, *shape)), total.method("float"), (weight,))
     name = graph.fresh(f"{found.node.name}_weight")
-    both = FoldedWeight(name, Tensor((shape[0], 2 * shape[1], *shape[2:])), torch_("cat", SUMMED_WEIGHTS, 1), (sums.name,))
+    both = FoldedWeight(
+        name, Tensor((shape[0], 2 * shape[1], *shape[2:])), torch_("cat", SUMMED_WEIGHTS, 1), (sums.name,)
+    )
     twice = Tensor((kind.shape[0], 2 * kind.shape[1], *kind.shape[2:]), multiples=kind.multiples)
-    doubled = Node(graph.fresh(f"{found.node.name}_twice"), "cat", (x, x), twice, torch_("cat", (X, Y), 1), (("dim", 1),))
-    averaged = _convolution_node(found.node, graph.fresh(f"{found.node.name}_averaged"), (doubled.name, name, *bias), last.type, [line for line, _ in wider], False)
+    doubled = Node(
+        graph.fresh(f"{found.node.name}_twice"), "cat", (x, x), twice, torch_("cat", (X, Y), 1), (("dim", 1),)
+    )
+    averaged = _convolution_node(
+        found.node,
+        graph.fresh(f"{found.node.name}_averaged"),
+        (doubled.name, name, *bias),
+        last.type,
+        [line for line, _ in wider],
+        False,
+    )
     return _in_place_of(graph, found, [doubled, averaged], sums, both)
 
 
@@ -296,7 +362,16 @@ def extreme_into_pool(graph: OpGraph) -> OpGraph:
         ones, zeros = (1,) * spatial, (0,) * spatial
         attrs = {"taps": taps, "stride": taps, "padding": zeros, "dilation": ones, "counted": False, "divisor": None}
         pooled = replace(kind, shape=tuple(1 if d in dims else size for d, size in enumerate(kind.shape)))
-        nodes = [Node(graph.fresh(f"{last.name}_pool"), f"max_pool{spatial}d", (x,), pooled, functional(f"max_pool{spatial}d", X, taps), tuple(attrs.items()))]
+        nodes = [
+            Node(
+                graph.fresh(f"{last.name}_pool"),
+                f"max_pool{spatial}d",
+                (x,),
+                pooled,
+                functional(f"max_pool{spatial}d", X, taps),
+                tuple(attrs.items()),
+            )
+        ]
         if last.op == "amin":
             negative = Node(graph.fresh(f"{last.name}_negative"), "neg", (x,), kind, torch_("neg", X))
             back = Node(graph.fresh(f"{last.name}_positive"), "neg", (nodes[0].name,), pooled, torch_("neg", X))
@@ -314,14 +389,17 @@ def _behind_convolution(graph: OpGraph, node: Node) -> bool:
     if inner is None or not graph.feeds_only(inner.name, node):
         return False
     pointwise = inner.op in OPS and OPS[inner.op].kind is Kind.POINTWISE
-    return convolution(graph, inner) is not None or (pointwise and isinstance(inner.inputs[0], str) and _behind_convolution(graph, inner))
+    return convolution(graph, inner) is not None or (
+        pointwise and isinstance(inner.inputs[0], str) and _behind_convolution(graph, inner)
+    )
 
 
 # Layouts
 
 
 def convolutions_channels_last(graph: OpGraph) -> OpGraph:
-    """Convolutions of images whose channels lie side by side, as oneDNN computes them; a permutation gives their dimensions back.
+    """Convolutions of images whose channels lie side by side, as oneDNN computes them; a permutation gives their
+    dimensions back.
 
     A result that forward returns is copied to the order of its dimensions where PyTorch returns it so.
     """
@@ -331,18 +409,28 @@ def convolutions_channels_last(graph: OpGraph) -> OpGraph:
         if window is None or spatial not in _CHANNELS_LAST or 0 not in operands(node.call):
             continue
         if is_narrow(node.type.dtype) and window.channels_in % 8:
-            continue  # oneDNN fills channels up with zeros, in one layout or the other, and zero times an infinity is NaN
+            # oneDNN fills channels up with zeros, in one layout or the other, and zero times an infinity is NaN.
+            continue
         order, back = (0, *range(2, spatial + 2), 1), (0, spatial + 1, *range(1, spatial + 1))
         before, images, spelled = images_last(graph, node.inputs[0], node.name, order, back)
         call = with_operands(node.call, lambda value: spelled if value == X else value)
-        moved = replace(node, name=graph.fresh(f"{node.name}_last"), op=f"{node.op}{CHANNELS_LAST}", inputs=(images, *node.inputs[1:]),
-                        type=node.type.permuted(order), call=call.method("permute", *order).method("contiguous"))  # fmt: skip
+        moved = replace(
+            node,
+            name=graph.fresh(f"{node.name}_last"),
+            op=f"{node.op}{CHANNELS_LAST}",
+            inputs=(images, *node.inputs[1:]),
+            type=node.type.permuted(order),
+            call=call.method("permute", *order).method("contiguous"),
+        )
         graph = graph.with_nodes_for(node.name, [*before, moved, *channels_first(graph, moved, node, order, back)])
     return graph
 
 
-def channels_first(graph: OpGraph, moved: Node, node: Node, order: tuple[int, ...], back: tuple[int, ...]) -> list[Node]:
-    """The nodes that give the dimensions of a moved result back under the node's name; a copy where forward returns it so."""
+def channels_first(
+    graph: OpGraph, moved: Node, node: Node, order: tuple[int, ...], back: tuple[int, ...]
+) -> list[Node]:
+    """The nodes that give the dimensions of a moved result back under the node's name; a copy where forward returns it
+    so."""
     returned = node.name in graph.returns and graph.order(node.name) != order
     name = graph.fresh(f"{node.name}_first") if returned else node.name
     view = Node(name, "permute", (moved.name,), node.type, X.method("permute", *back), (("dims", back),))
@@ -350,13 +438,20 @@ def channels_first(graph: OpGraph, moved: Node, node: Node, order: tuple[int, ..
 
 
 def images_last(
-    graph: OpGraph, x: str, stem: str, order: tuple[int, ...], back: tuple[int, ...], *, narrow: bool = False, in_tiles: bool = False
+    graph: OpGraph,
+    x: str,
+    stem: str,
+    order: tuple[int, ...],
+    back: tuple[int, ...],
+    *,
+    narrow: bool = False,
+    in_tiles: bool = False,
 ) -> tuple[list[Node], str, LibraryCall]:
     """The nodes that move images, what they come to, and how a call reads it as its first operand.
 
-    A transpose moves images of many channels, as they are or behind pointwise operators, and half types if it may be ``narrow``.
-    The library moves others. ``stem`` begins the names of new nodes.
-    ``in_tiles`` says that no other kernel than a transpose moves them.
+    A transpose moves images of many channels, as they are or behind pointwise operators, and half types if it may be
+    ``narrow``. The library moves others. ``stem`` begins the names of new nodes. ``in_tiles`` says that no other kernel
+    than a transpose moves them.
     """
     inner, kind = graph.producer(x), graph.type(x)
     if inner is not None and inner.op == "permute" and inner["dims"] == back:
@@ -367,8 +462,22 @@ def images_last(
     moved = next((copy for view in views for copy in graph.users(view.name) if copy.op == "copy"), None)
     if moved is not None:  # for an earlier call
         return [], moved.name, X.method("permute", *back)
-    view = Node(graph.fresh(f"{stem}_permuted"), "permute", (x,), kind.permuted(order), X.method("permute", *order), (("dims", order),))
-    moved = Node(graph.fresh(f"{stem}_images"), "copy", (view.name,), view.type, X.method("contiguous"), IN_TILES if in_tiles else ())
+    view = Node(
+        graph.fresh(f"{stem}_permuted"),
+        "permute",
+        (x,),
+        kind.permuted(order),
+        X.method("permute", *order),
+        (("dims", order),),
+    )
+    moved = Node(
+        graph.fresh(f"{stem}_images"),
+        "copy",
+        (view.name,),
+        view.type,
+        X.method("contiguous"),
+        IN_TILES if in_tiles else (),
+    )
     return [view, moved], moved.name, X.method("permute", *back)
 
 
@@ -389,19 +498,32 @@ def affine_into_convolution(graph: OpGraph) -> OpGraph:
         _, scale, shift = outer.inputs
         x, weight, *bias = inner.inputs
         by_channel = all(_by_channel(graph, o, outer.type) for o in (scale, shift))
-        if not by_channel or not all(graph.is_weight(w) for w in (weight, *bias)) or (window.transposed and window.groups > 1):
+        if (
+            not by_channel
+            or not all(graph.is_weight(w) for w in (weight, *bias))
+            or (window.transposed and window.groups > 1)
+        ):
             continue
         flat = [of.method("double").method("reshape", -1) for of in (X, Y, Z)]
-        rows = Y.method("double").method("reshape", *((1, -1) if window.transposed else (-1, 1)), *[1] * len(window.lines))
+        rows = Y.method("double").method(
+            "reshape", *((1, -1) if window.transposed else (-1, 1)), *[1] * len(window.lines)
+        )
         new_weight, new_bias = graph.fresh(f"{inner.name}_weight"), graph.fresh(f"{inner.name}_bias")
         channels, dtype = outer.type.shape[1], graph.type(weight).dtype
         total, sources = (flat[0] * flat[1] + flat[2], (bias[0], scale, shift)) if bias else (flat[0], (shift,))
         graph = graph.with_folded(
             FoldedWeight(new_weight, graph.type(weight), _in_dtype(X.method("double") * rows, dtype), (weight, scale)),
-            FoldedWeight(new_bias, Tensor((channels,), dtype), _in_dtype(total, dtype).method("expand", channels).method("contiguous"), sources),
+            FoldedWeight(
+                new_bias,
+                Tensor((channels,), dtype),
+                _in_dtype(total, dtype).method("expand", channels).method("contiguous"),
+                sources,
+            ),
         )
         call = replace(inner.call, args=(X, Y, Z, *inner.call.args[3:]))
-        graph = graph.with_node(replace(inner, inputs=(x, new_weight, new_bias), call=call)).without(outer.name, inner.name)
+        graph = graph.with_node(replace(inner, inputs=(x, new_weight, new_bias), call=call)).without(
+            outer.name, inner.name
+        )
     return graph
 
 

@@ -1,10 +1,12 @@
-"""Convolutions as cuDNN computes them fastest: images with channels last, and what stands behind a convolution in the same call.
+"""Convolutions as cuDNN computes them fastest: images with channels last, and what stands behind a convolution in the
+same call.
 
     relu(conv2d(x, w, b))            torch.cudnn_convolution_relu, of x and w with channels last
     relu(conv2d(x, w, b) + z)        torch.cudnn_convolution_add_relu, of z in the same order
     conv2d(x, w, b)                  the same convolution, with channels last
 
-A permutation gives the dimensions back. Convolutions behind one another read images as they lie, so that nothing is moved.
+A permutation gives the dimensions back. Convolutions behind one another read images as they lie, so that nothing is
+moved.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from kgen.compiler.rewrites.convolution import affine_into_convolution, channels
 
 _ORDER, _BACK = (0, 2, 3, 1), (0, 3, 1, 2)  #: of an image's dimensions: to channels last, and to channels first
 
-_LEAST_CHANNELS = 8  #: cuDNN fills fewer up with zeros. In bfloat16, 7 x 7 pixels of three took 0.53 ms, where our kernel took 0.18
+_LEAST_CHANNELS = (
+    8  #: cuDNN fills fewer up with zeros. In bfloat16, 7 x 7 pixels of three took 0.53 ms, where our kernel took 0.18
+)
 _MOST_TAPS = 16  #: of a pool; a thread has one value of each tap
 
 
@@ -36,7 +40,8 @@ class _Group:
 
 
 def convolutions_in_cudnn(graph: OpGraph) -> OpGraph:
-    """Convolutions of images whose channels lie side by side. The ReLU behind one, or the sum and the ReLU, is part of its call."""
+    """Convolutions of images whose channels lie side by side. The ReLU behind one, or the sum and the ReLU, is part of
+    its call."""
     folded = affine_into_convolution(graph)  # of half types, too: a weight is rounded where PyTorch rounds a result
     groups = {group.end.name: group for group in _groups(folded)}
     if all(group.end is group.node for group in groups.values()):
@@ -58,7 +63,13 @@ def _groups(graph: OpGraph) -> Iterator[_Group]:
     taken: set[str] = set()
     for node in graph.nodes:
         window = convolution(graph, node)
-        if window is None or len(window.lines) != 2 or window.transposed or window.groups > 1 or window.channels_in < _LEAST_CHANNELS:
+        if (
+            window is None
+            or len(window.lines) != 2
+            or window.transposed
+            or window.groups > 1
+            or window.channels_in < _LEAST_CHANNELS
+        ):
             continue
         if not all(map(graph.is_weight, node.inputs[1:])):
             continue
@@ -75,7 +86,13 @@ def _group(graph: OpGraph, node: Node) -> _Group:
         return _Group(node, user)
     if user is not None and user.op == "add" and user.type == node.type:
         last, added = _only_user(graph, user), [i for i in user.inputs if i != node.name]
-        if last is not None and last.op == "relu" and added and graph.known_type(added[0]) == node.type and not graph.is_weight(added[0]):
+        if (
+            last is not None
+            and last.op == "relu"
+            and added
+            and graph.known_type(added[0]) == node.type
+            and not graph.is_weight(added[0])
+        ):
             return _Group(node, last, added[0])
     return _Group(node, node)
 
@@ -88,13 +105,20 @@ def _only_user(graph: OpGraph, node: Node) -> Node | None:
 def _with_one_bias(graph: OpGraph, group: _Group) -> OpGraph:
     """The graph with one bias for both operands of a group's sum. The library adds another one in a pass of its own."""
     node, other = group.node, graph.producer(group.added)
-    if other is None or convolution(graph, other) is None or len(graph.users(other.name)) > 1 or other.name in graph.returns:
+    if (
+        other is None
+        or convolution(graph, other) is None
+        or len(graph.users(other.name)) > 1
+        or other.name in graph.returns
+    ):
         return graph
     biases = (*node.inputs[2:], *other.inputs[2:])
     if len(biases) < 2 or other.type.dtype != "float32" or not all(map(graph.is_weight, biases)):
         return graph
     both = FoldedWeight(graph.fresh(f"{node.name}_biases"), graph.type(biases[0]), X + Y, biases)
-    alone = replace(other, inputs=other.inputs[:2], call=with_operands(other.call, lambda value: None if value == Z else value))
+    alone = replace(
+        other, inputs=other.inputs[:2], call=with_operands(other.call, lambda value: None if value == Z else value)
+    )
     return graph.with_folded(both).with_node(replace(node, inputs=(*node.inputs[:2], both.name))).with_node(alone)
 
 
@@ -126,17 +150,37 @@ def _moved(graph: OpGraph, group: _Group) -> OpGraph:
 def _pooled(graph: OpGraph, node: Node) -> OpGraph:
     """Max pooling of images with channels last as a maximum of slices: a kernel of these runs along the channels."""
     images = graph.producer(node.inputs[0])
-    if images is None or images.op != "permute" or images["dims"] != _BACK or not 1 < math.prod(node["taps"]) <= _MOST_TAPS:
+    if (
+        images is None
+        or images.op != "permute"
+        or images["dims"] != _BACK
+        or not 1 < math.prod(node["taps"]) <= _MOST_TAPS
+    ):
         return graph
     x, result, nodes = images.inputs[0], node.type.permuted(_ORDER), []
     name, type_ = x, graph.type(x)
     windows = list(zip((1, 2), node["taps"], node["stride"], node["padding"], node["dilation"]))
-    behind = [max(0, (result.shape[d] - 1) * stride + (taps - 1) * apart + 1 - type_.shape[d] - pad) for d, taps, stride, pad, apart in windows]
+    behind = [
+        max(0, (result.shape[d] - 1) * stride + (taps - 1) * apart + 1 - type_.shape[d] - pad)
+        for d, taps, stride, pad, apart in windows
+    ]
     pairs = ((0, 0), *((pad, more) for (_, _, _, pad, _), more in zip(windows, behind)), (0, 0))
     if any(map(any, pairs)):
-        name, type_ = graph.fresh(f"{node.name}_padded"), replace(type_, shape=tuple(size + sum(pair) for size, pair in zip(type_.shape, pairs)))
+        name, type_ = (
+            graph.fresh(f"{node.name}_padded"),
+            replace(type_, shape=tuple(size + sum(pair) for size, pair in zip(type_.shape, pairs))),
+        )
         flat = tuple(side for pair in reversed(pairs) for side in pair)
-        nodes.append(Node(name, "pad", (x,), type_, functional("pad", X, flat, "constant", -math.inf), (("pad", pairs), ("value", -math.inf))))
+        nodes.append(
+            Node(
+                name,
+                "pad",
+                (x,),
+                type_,
+                functional("pad", X, flat, "constant", -math.inf),
+                (("pad", pairs), ("value", -math.inf)),
+            )
+        )
     parts = [(name, type_)]
     for d, taps, stride, _, apart in windows:
         cut = []
@@ -160,5 +204,7 @@ def _weight_last(graph: OpGraph, weight: str) -> tuple[OpGraph, str]:
     name = graph.fresh(f"{weight}_last")
     folded = next((of for of in graph.folded if of.name == weight), None)
     call = folded.call if folded else X
-    made = FoldedWeight(name, type_, call.method("permute", *_ORDER).method("contiguous"), folded.sources if folded else (weight,))
+    made = FoldedWeight(
+        name, type_, call.method("permute", *_ORDER).method("contiguous"), folded.sources if folded else (weight,)
+    )
     return graph.with_folded(made), name

@@ -3,8 +3,8 @@
     einsum("bzc,bcn->bzn", d, s)[:, -1]              einsum("bc,bcn->bn", d[:, -1], s)
     einsum("bc,bcn->bn", d, cat([zeros, s], 1))      einsum("bc,bcn->bn", d[:, 1:], s)
 
-Scans of chunks are written so: states of all chunks come from a product with a triangle, behind states of zero. An einsum of an
-einsum stays two: the products of factors may be infinite where those of sums are not.
+Scans of chunks are written so: states of all chunks come from a product with a triangle, behind states of zero. An
+einsum of an einsum stays two: the products of factors may be infinite where those of sums are not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,16 @@ def _of_part(graph: OpGraph, node: Node, of: Equation) -> OpGraph | None:
     label, nodes, inputs, labels = of.result[part["dim"]], [], [], []
     for value, own in zip(node.inputs, of.labels):
         if label in own:
-            nodes.append(_part_of(graph.fresh(f"{part.name}_of_{value}"), value, graph.type(value), own.index(label), part, node.type.shape[part["dim"]]))
+            nodes.append(
+                _part_of(
+                    graph.fresh(f"{part.name}_of_{value}"),
+                    value,
+                    graph.type(value),
+                    own.index(label),
+                    part,
+                    node.type.shape[part["dim"]],
+                )
+            )
         inputs.append(nodes[-1].name if label in own else value)
         labels.append(own.replace(label, "") if part.op == "select" else own)
     if "" in labels or len({n.name for n in nodes}) < len(nodes):
@@ -66,7 +75,14 @@ def _part_of(name: str, value: str, type_: Tensor, dim: int, part: Node, size: i
     """The same part of an operand, along a dimension of as many elements."""
     if part.op == "select":
         kept = [d for d in range(len(type_.shape)) if d != dim]
-        return Node(name, "select", (value,), type_.permuted(kept), torch_("select", X, dim, part["at"]), (("dim", dim), ("at", part["at"])))
+        return Node(
+            name,
+            "select",
+            (value,),
+            type_.permuted(kept),
+            torch_("select", X, dim, part["at"]),
+            (("dim", dim), ("at", part["at"])),
+        )
     start, step, count = part["start"], part["step"], part.type.shape[part["dim"]]
     return _slice(name, value, type_, dim, start, min(start + (count - 1) * step + 1, size), step)
 
@@ -74,7 +90,9 @@ def _part_of(name: str, value: str, type_: Tensor, dim: int, part: Node, size: i
 def _slice(name: str, value: str, type_: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Node:
     shape = (*type_.shape[:dim], (stop - start + step - 1) // step, *type_.shape[dim + 1 :])
     call = aten("slice.Tensor", X, dim, start, stop, step)
-    return Node(name, "slice", (value,), replace(type_, shape=shape), call, (("dim", dim), ("start", start), ("step", step)))
+    return Node(
+        name, "slice", (value,), replace(type_, shape=shape), call, (("dim", dim), ("start", start), ("step", step))
+    )
 
 
 def _without_zeros(graph: OpGraph, node: Node, of: Equation) -> OpGraph | None:
@@ -100,18 +118,39 @@ def _without_zeros(graph: OpGraph, node: Node, of: Equation) -> OpGraph | None:
             shape = list(joined.type.shape)
             shape[joined["dim"]] = count
             call = torch_("cat", Many(tuple(map(Value, range(last - first)))), joined["dim"])
-            nodes.append(replace(joined, name=graph.fresh(f"{joined.name}_rest"), inputs=tuple(parts[first:last]), type=replace(joined.type, shape=tuple(shape)), call=call))
+            nodes.append(
+                replace(
+                    joined,
+                    name=graph.fresh(f"{joined.name}_rest"),
+                    inputs=tuple(parts[first:last]),
+                    type=replace(joined.type, shape=tuple(shape)),
+                    call=call,
+                )
+            )
             inputs[at] = nodes[-1].name
         for n in others:
-            nodes.append(_slice(graph.fresh(f"{node.name}_of_{inputs[n]}"), inputs[n], graph.type(inputs[n]), of.labels[n].index(label), start, start + count))
+            nodes.append(
+                _slice(
+                    graph.fresh(f"{node.name}_of_{inputs[n]}"),
+                    inputs[n],
+                    graph.type(inputs[n]),
+                    of.labels[n].index(label),
+                    start,
+                    start + count,
+                )
+            )
             inputs[n] = nodes[-1].name
         types = {n.name: n.type for n in nodes}
-        made = _node(node.name, of.labels, of.result, inputs, [types.get(v) or graph.type(v) for v in inputs], node.type)
+        made = _node(
+            node.name, of.labels, of.result, inputs, [types.get(v) or graph.type(v) for v in inputs], node.type
+        )
         return graph.with_nodes_for(node.name, [*nodes, made]) if len(types) == len(nodes) else None
     return None
 
 
-def _node(name: str, labels: Sequence[str], result: str, inputs: Sequence[str], types: Sequence[Tensor], type_: Tensor) -> Node:
+def _node(
+    name: str, labels: Sequence[str], result: str, inputs: Sequence[str], types: Sequence[Tensor], type_: Tensor
+) -> Node:
     """The einsum of these operands, with its products of pairs."""
     of = equation_of(f"{','.join(labels)}->{result}", [_extents(t) for t in types])
     assert of is not None, "parts of an equation repeat no letter"
@@ -183,7 +222,9 @@ class _Array:
         return self.parts.add("sum", [self], kept, torch_("sum", X, Many(tuple(dims))), dims=tuple(dims), keepdim=False)
 
     def permute(self, dims: list[int]) -> _Array:
-        return self.parts.add("permute", [self], [self.shape[d] for d in dims], torch_("permute", X, Many(tuple(dims))), dims=tuple(dims))
+        return self.parts.add(
+            "permute", [self], [self.shape[d] for d in dims], torch_("permute", X, Many(tuple(dims))), dims=tuple(dims)
+        )
 
     def transpose(self, dim: int, other: int) -> _Array:
         dims = list(range(len(self.shape)))

@@ -1,7 +1,8 @@
 """Reductions of few elements, each left to one thread.
 
-    softmax over 8 classes of an image     one thread has the classes of a pixel in registers, and all that is made of them
-    a sum over 8 corners of a cell         the values of the corners are maps, so that a kernel computes them on the way
+softmax over 8 classes of an image     one thread has the classes of a pixel in registers, and all that is made of
+them
+a sum over 8 corners of a cell         the values of the corners are maps, so that a kernel computes them on the way
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ MOST_GATHERED = 64  # rows of a table; a thread that sums so many has no use for
 
 
 def reduce_few_by_threads(graph: OpGraph) -> OpGraph:
-    """Reductions of :data:`MOST_FEW` elements or fewer as maps of these elements; of rows of tables, :data:`MOST_GATHERED`."""
+    """Reductions of :data:`MOST_FEW` elements or fewer as maps of these elements; of rows of tables,
+    :data:`MOST_GATHERED`."""
     nodes = tuple(replace(n, attrs=(*n.attrs, ("of_few", True))) if _is_of_few(graph, n) else n for n in graph.nodes)
     return replace(graph, nodes=nodes)
 
@@ -36,6 +38,7 @@ def _is_of_few(graph: OpGraph, node: Node) -> bool:
 
 
 def _sums_rows(graph: OpGraph, node: Node) -> bool:
-    """Whether the node reduces rows of a table that are looked up for it alone, along another dimension than the last."""
+    """Whether the node reduces rows of a table that are looked up for it alone, along another dimension than the
+    last."""
     rows = graph.producer(node.inputs[0])
     return rows is not None and rows.op == "embedding" and len(rows.type.shape) - 1 not in node["dims"]

@@ -1,13 +1,15 @@
 """Norms taken apart: reductions as nodes of their own, then the pointwise operators that use them.
 
     batch norm, (N, C, H, W)     mean, variance (C) of x over N, H, W; running statistics; (x - mean) * scale + bias
-    group norm, (N, C, H, W)     mean, variance (N, G, 1) of x as (N, G, C / G * H * W); normalised; back to x's shape; affine
+    group norm, (N, C, H, W)     mean, variance (N, G, 1) of x as (N, G, C / G * H * W); normalised; back to x's shape;
+    affine
     layer norm, softmax          the same reductions as in one node, so that a plan may cut behind them
-    behind a convolution         mean and variance of each channel of each image first, which its kernel finds as it stores x;
-                                 those of a group or of a channel follow from them
+    behind a convolution         mean and variance of each channel of each image first, which its kernel finds as it
+                                 stores x; those of a group or of a channel follow from them
     behind group norm of a product   sums, means and extremes of a row by way of each group's
 
-Means, variances and what is made of them are float32 also where x is of a half type. A kernel may still hold all of it. Where rows are few and long, many blocks reduce, and a second kernel applies.
+Means, variances and what is made of them are float32 also where x is of a half type. A kernel may still hold all of it.
+Where rows are few and long, many blocks reduce, and a second kernel applies.
 """
 
 from __future__ import annotations
@@ -28,7 +30,15 @@ from kgen.compiler.operators.table import OPS
 FEW_ROWS, LONG_ROW = 512, 16384  # rows, and elements of each: blocks of one kernel would be too few, and long at work
 
 
-def _node(graph: OpGraph, stem: str, op: str, inputs: tuple[Operand, ...], type_: Tensor, call: LibraryCall | None = None, **attrs: object) -> Node:
+def _node(
+    graph: OpGraph,
+    stem: str,
+    op: str,
+    inputs: tuple[Operand, ...],
+    type_: Tensor,
+    call: LibraryCall | None = None,
+    **attrs: object,
+) -> Node:
     return Node(graph.fresh(stem), op, inputs, type_, call, tuple(attrs.items()))
 
 
@@ -36,12 +46,22 @@ def _view(graph: OpGraph, stem: str, source: str, type_: Tensor) -> Node:
     return _node(graph, stem, "view", (source,), type_, reshape_call(type_))
 
 
-def _moments(graph: OpGraph, node: Node, source: str, type_: Tensor, dims: tuple[int, ...], keepdim: bool) -> list[Node]:
+def _moments(
+    graph: OpGraph, node: Node, source: str, type_: Tensor, dims: tuple[int, ...], keepdim: bool
+) -> list[Node]:
     """The mean and the variance of a value over some dimensions; its dtype is that of the node's first operand."""
     x = node.inputs[0]
     both = {"dims": dims, "keepdim": keepdim}
     keep = {"keepdim": True} if keepdim else {}
-    mean = _node(graph, f"{node.name}_mean", "moments_mean", (source,), type_, widened(torch_("mean", X, dims, **keep), graph.type(x).dtype), **both)
+    mean = _node(
+        graph,
+        f"{node.name}_mean",
+        "moments_mean",
+        (source,),
+        type_,
+        widened(torch_("mean", X, dims, **keep), graph.type(x).dtype),
+        **both,
+    )
     call = widened(torch_("var", X, dims, correction=0, **keep), graph.type(x).dtype)
     return [mean, _node(graph, f"{node.name}_variance", "variance", (source,), type_, call, **both, correction=0)]
 
@@ -66,7 +86,9 @@ def _of_images(graph: OpGraph, node: Node, source: str) -> list[Node]:
     return _moments(graph, node, source, Tensor(shape[:2], multiples=multiples[:2]), tuple(range(2, len(shape))), False)
 
 
-def _of_parts(graph: OpGraph, name: str, means: str, variances: str, type_: Tensor, correction: float = 0.0, **over: object) -> list[Node]:
+def _of_parts(
+    graph: OpGraph, name: str, means: str, variances: str, type_: Tensor, correction: float = 0.0, **over: object
+) -> list[Node]:
     """The variance of several parts of one size: that of their means, and the mean of their variances."""
     (dim,), keep = over["dims"], {"keepdim": True} if over["keepdim"] else {}
     call = torch_("var", X, (dim,), correction=correction, **keep)
@@ -87,7 +109,9 @@ def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str], by_imag
     if by_image:
         of_images = _of_images(graph, node, roles["input"])
         parts, over = (*(n.name for n in of_images), channels), {"dims": (0,), "keepdim": False}
-        mean = _node(graph, f"{node.name}_mean_of_all", "moments_mean", parts[:1], channels, torch_("mean", X, (0,)), **over)
+        mean = _node(
+            graph, f"{node.name}_mean_of_all", "moments_mean", parts[:1], channels, torch_("mean", X, (0,)), **over
+        )
         variances = _of_parts(graph, f"{node.name}_variance_of_all", *parts, **over)
         unbiased = _of_parts(graph, f"{node.name}_unbiased", *parts, 1.0 / math.prod(shape[2:]), **over)
     else:
@@ -105,7 +129,18 @@ def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str], by_imag
         update = aten("lerp_.Scalar", X, new, node["momentum"])
         factors = {"keep": 1.0 - node["momentum"], "momentum": node["momentum"]}
         kept = [
-            replace(_node(graph, f"{node.name}_{role}", "moving_average", (roles[role], new.name), replace(channels, dtype=kept_as), update, **factors), effect=True)
+            replace(
+                _node(
+                    graph,
+                    f"{node.name}_{role}",
+                    "moving_average",
+                    (roles[role], new.name),
+                    replace(channels, dtype=kept_as),
+                    update,
+                    **factors,
+                ),
+                effect=True,
+            )
             for role, new in (("running_mean", mean), ("running_var", unbiased[-1]))
         ]
         nodes = [*of_images, mean, *unbiased, *kept, *variances]
@@ -133,7 +168,12 @@ def reduce_images_first(graph: OpGraph) -> OpGraph:
             graph = _split_reduction(graph, node)
             continue
         roles = dict(zip(node["roles"], node.inputs)) if node.op in ("batch_norm", "group_norm") else {}
-        if not roles or len(node.type.shape) < 3 or any(node.type.multiples[1:]) or not _behind(graph, roles["input"], TARGETS):
+        if (
+            not roles
+            or len(node.type.shape) < 3
+            or any(node.type.multiples[1:])
+            or not _behind(graph, roles["input"], TARGETS)
+        ):
             continue
         if node.op == "group_norm":
             graph = _split_groups(graph, node, roles, by_image=True)
@@ -154,7 +194,9 @@ def _split_reduction(graph: OpGraph, node: Node) -> OpGraph:
     if not pixels or not rest or node["dims"] != (*rest, *pixels):
         return graph
     keep = node["keepdim"]
-    type_ = Tensor(source.shape[:2] + (1,) * len(pixels) * keep, multiples=source.multiples[:2] + (0,) * len(pixels) * keep)
+    type_ = Tensor(
+        source.shape[:2] + (1,) * len(pixels) * keep, multiples=source.multiples[:2] + (0,) * len(pixels) * keep
+    )
     of_pixels, of_rest = (torch_(node.op, X, dims, keepdim=keep) for dims in (pixels, rest))
     first = _node(graph, f"{node.name}_of_pixels", node.op, node.inputs, type_, of_pixels, dims=pixels, keepdim=keep)
     last = replace(node, inputs=(first.name,), call=of_rest, attrs=(("dims", rest), ("keepdim", keep)))
@@ -176,7 +218,8 @@ def _behind(graph: OpGraph, value: str, operators: Collection[str]) -> Node | No
 
 
 def reduce_groups_first(graph: OpGraph) -> OpGraph:
-    """Sums, means and extremes of rows behind group norm and a product by way of each group's: its kernel finds that."""
+    """Sums, means and extremes of rows behind group norm and a product by way of each group's: its kernel finds
+    that."""
     products = [name for name, op in OPS.items() if op.kind is Kind.CONTRACTION and name not in TARGETS]
     for node in graph.nodes:
         norm = _behind(graph, node.inputs[0], ("group_norm",)) if node.op in _TWO_STEPS else None
@@ -193,7 +236,10 @@ def _split_rows(graph: OpGraph, node: Node, groups: int) -> OpGraph:
     extreme = node.op in ("amax", "amin")
     type_ = Tensor((rows, groups), node.type.dtype if extreme else "float32", (multiple, 0))
     parts = _view(graph, f"{node.name}_groups", x, split)
-    of_group, of_row = torch_(node.op, X, (2,), keepdim=False), rounded(torch_(node.op, X, (1,), keepdim=node["keepdim"]), node.type.dtype)
+    of_group, of_row = (
+        torch_(node.op, X, (2,), keepdim=False),
+        rounded(torch_(node.op, X, (1,), keepdim=node["keepdim"]), node.type.dtype),
+    )
     found = of_group if extreme else widened(of_group, graph.type(x).dtype)
     first = _node(graph, f"{node.name}_of_groups", node.op, (parts.name,), type_, found, dims=(2,), keepdim=False)
     last = replace(node, inputs=(first.name,), call=of_row)
@@ -219,20 +265,35 @@ def _split_groups(graph: OpGraph, node: Node, roles: Mapping[str, str], by_image
         channels = Tensor((shape[0], groups, shape[1] // groups), multiples=split.multiples)
         views = [_view(graph, f"{n.name}_of_groups", n.name, channels) for n in of_images]
         parts, over = (*(v.name for v in views), each), {"dims": (2,), "keepdim": True}
-        mean = _node(graph, f"{node.name}_mean_of_group", "moments_mean", parts[:1], each, torch_("mean", X, (2,), keepdim=True), **over)
+        mean = _node(
+            graph,
+            f"{node.name}_mean_of_group",
+            "moments_mean",
+            parts[:1],
+            each,
+            torch_("mean", X, (2,), keepdim=True),
+            **over,
+        )
         moments = [*of_images, *views, mean, *_of_parts(graph, f"{node.name}_variance_of_group", *parts, **over)]
     else:
         mean, *_ = moments = _moments(graph, node, x.name, each, (2,), True)
     scale = _inverse_deviation(graph, node, moments[-1])
     if len(shape) == 2:
         scale = replace(scale, op="inverse_deviation_of_columns")
-    found = [x, *moments, scale, replace(_applied(node, x.name, [mean.name, scale.name]), name=graph.fresh(f"{node.name}_normal"), type=split)]
+    found = [
+        x,
+        *moments,
+        scale,
+        replace(_applied(node, x.name, [mean.name, scale.name]), name=graph.fresh(f"{node.name}_normal"), type=split),
+    ]
     found.append(_view(graph, f"{node.name}_whole", found[-1].name, node.type))
     wide = Tensor((shape[1],) + (1,) * (len(shape) - 2))
     operands = []
     for role in ("weight", "bias"):
         if role in roles:
-            operands.append(_view(graph, f"{node.name}_{role}", roles[role], replace(wide, dtype=graph.type(roles[role]).dtype)))
+            operands.append(
+                _view(graph, f"{node.name}_{role}", roles[role], replace(wide, dtype=graph.type(roles[role]).dtype))
+            )
     if operands:
         found += [*operands, _affine(node, found[-1], [o.name for o in operands])]
     else:
@@ -252,13 +313,16 @@ def images_in_order(graph: OpGraph) -> OpGraph:
             continue
         shape, dim = graph.type(view.inputs[0]).shape, view["dims"][-1]
         if min(math.prod(shape[1 : dim + 1]), math.prod(shape[dim + 1 :])) >= LEAST_EXTENT:
-            copy = Node(graph.fresh(f"{node.name}_in_order"), "copy", (view.name,), view.type, X.method("contiguous"), IN_TILES)
+            copy = Node(
+                graph.fresh(f"{node.name}_in_order"), "copy", (view.name,), view.type, X.method("contiguous"), IN_TILES
+            )
             graph = graph.with_nodes_for(node.name, [copy, replace(node, inputs=(copy.name, *node.inputs[1:]))])
     return graph
 
 
 def split_norms(graph: OpGraph) -> OpGraph:
-    """Layer norm and softmax as their reductions and what applies them: of few long rows, and where one element of each is used."""
+    """Layer norm and softmax as their reductions and what applies them: of few long rows, and where one element of each
+    is used."""
     for node in graph.nodes:
         picks = _picks(graph, node)
         if node.op not in ("layer_norm", "softmax", "log_softmax") or not (_few_long_rows(node) or picks):
@@ -284,13 +348,17 @@ def _few_long_rows(node: Node) -> bool:
 def _picks(graph: OpGraph, node: Node) -> tuple[Node, ...]:
     """The gathers of a softmax, if nothing else reads it and each takes one element of a row: a loss does so."""
     users = graph.users(node.name) if node.op in ("softmax", "log_softmax") and node.name not in graph.returns else ()
-    alone = all(u.op == "gather" and (u["dim"],) == node["dims"] and u.type.shape == _reduced(node).shape for u in users)
+    alone = all(
+        u.op == "gather" and (u["dim"],) == node["dims"] and u.type.shape == _reduced(node).shape for u in users
+    )
     return users if alone else ()
 
 
 def _reduced(node: Node) -> Tensor:
     """The type of a reduction of the node's operand, which keeps its dimensions."""
-    pairs = [(1, 0) if d in node["dims"] else (s, m) for d, (s, m) in enumerate(zip(node.type.shape, node.type.multiples))]
+    pairs = [
+        (1, 0) if d in node["dims"] else (s, m) for d, (s, m) in enumerate(zip(node.type.shape, node.type.multiples))
+    ]
     return Tensor(tuple(s for s, _ in pairs), multiples=tuple(m for _, m in pairs))
 
 
@@ -309,9 +377,19 @@ def _split_softmax(graph: OpGraph, node: Node) -> OpGraph:
     (x,) = node.inputs
     both = {"dims": node["dims"], "keepdim": True}
     maximum = torch_("amax", X, node["dims"], keepdim=True)
-    largest = _node(graph, f"{node.name}_max", "softmax_max", (x,), _reduced(node), widened(maximum, graph.type(x).dtype), **both)
+    largest = _node(
+        graph, f"{node.name}_max", "softmax_max", (x,), _reduced(node), widened(maximum, graph.type(x).dtype), **both
+    )
     sums = torch_("sum", torch_("exp", X - maximum), node["dims"], keepdim=True)
-    total = _node(graph, f"{node.name}_sum", "softmax_sum", (x,), _reduced(node), widened(sums, graph.type(x).dtype), **both)
+    total = _node(
+        graph, f"{node.name}_sum", "softmax_sum", (x,), _reduced(node), widened(sums, graph.type(x).dtype), **both
+    )
     calls = {"softmax": torch_("exp", X - Y) / Z, "log_softmax": X - Y - torch_("log", Z)}
-    apply = replace(node, op=f"apply_{node.op}", inputs=(x, largest.name, total.name), call=rounded(calls[node.op], node.type.dtype), attrs=())
+    apply = replace(
+        node,
+        op=f"apply_{node.op}",
+        inputs=(x, largest.name, total.name),
+        call=rounded(calls[node.op], node.type.dtype),
+        attrs=(),
+    )
     return graph.with_nodes_for(node.name, (largest, total, apply))

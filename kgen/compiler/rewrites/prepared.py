@@ -90,12 +90,18 @@ def _has_indices(graph: OpGraph, fixed: Fixed, name: str) -> bool:
     """Whether the value looks weights up, or computes with indices."""
     node = graph.node(name)
     of = OPS[node.op]
-    return of.kind is Kind.CONSTANT or of.gathers or any(_has_indices(graph, fixed, value) for value in node.values if value in fixed)
+    return (
+        of.kind is Kind.CONSTANT
+        or of.gathers
+        or any(_has_indices(graph, fixed, value) for value in node.values if value in fixed)
+    )
 
 
 def _is_made_on_the_way(graph: OpGraph, name: str) -> bool:
     node = graph.node(name)
-    return OPS[node.op].kind in (Kind.CONSTANT, Kind.VIEW, Kind.POINTWISE) and all(_is_made_on_the_way(graph, v) for v in node.values)
+    return OPS[node.op].kind in (Kind.CONSTANT, Kind.VIEW, Kind.POINTWISE) and all(
+        _is_made_on_the_way(graph, v) for v in node.values
+    )
 
 
 def is_returned(graph: OpGraph, name: str) -> bool:
@@ -109,7 +115,9 @@ def _is_worth_it(graph: OpGraph, fixed: Fixed, kept: Mapping[str, str], name: st
     if is_view(node) or not fixed[name] or not users or is_returned(graph, name):
         return False
     made = (*users, *_before(graph, fixed, kept, name))
-    return node.type.numel >= LEAST_KEPT or not all(is_view(n) or (n.op in OPS and OPS[n.op].kind in _ON_THE_WAY) for n in made)
+    return node.type.numel >= LEAST_KEPT or not all(
+        is_view(n) or (n.op in OPS and OPS[n.op].kind in _ON_THE_WAY) for n in made
+    )
 
 
 def _readers(graph: OpGraph, fixed: Fixed, name: str) -> list[Node]:
@@ -130,7 +138,8 @@ def _before(graph: OpGraph, fixed: Fixed, kept: Mapping[str, str], name: str) ->
 
 
 def _kept(graph: OpGraph, fixed: Fixed, kept: Mapping[str, str], parts: Mapping[str, str]) -> OpGraph:
-    """The graph with nodes as weights of other names. ``parts`` have names among these weights, too, and stay as nodes."""
+    """The graph with nodes as weights of other names. ``parts`` have names among these weights, too, and stay as
+    nodes."""
     anchor = next((w.name for w in graph.weights if w.name not in graph.changed), None)
     if anchor is None or not kept:
         return graph
@@ -142,7 +151,8 @@ def _kept(graph: OpGraph, fixed: Fixed, kept: Mapping[str, str], parts: Mapping[
 
 
 def _folded(graph: OpGraph, fixed: Fixed, names: Mapping[str, str], name: str, anchor: str) -> FoldedWeight:
-    """The node as a weight, by the library's calls; on the device of the weight ``anchor`` where it is made of numbers alone."""
+    """The node as a weight, by the library's calls; on the device of the weight ``anchor`` where it is made of numbers
+    alone."""
     sources: dict[str, None] = {}
 
     def call(of: Node) -> LibraryCall:

@@ -3,8 +3,8 @@
     layers_apart     lstm(x) becomes, for each layer, one product of all steps' inputs, and the steps
     layers_as_wave   one product for the first layer, and the steps of all layers, which multiply what goes between them
 
-Apart, the products of a layer are one large contraction. As a wave, layer l takes step t while the layer above takes step t - 1. Layers
-of two directions need all steps of the layer below, so that they are no wave.
+Apart, the products of a layer are one large contraction. As a wave, layer l takes step t while the layer above takes
+step t - 1. Layers of two directions need all steps of the layer below, so that they are no wave.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from kgen.compiler.graph.library_call import Applied, Many, Value, X, Y, Z, func
 from kgen.compiler.loops.recurrence import OUTPUT
 from kgen.compiler.operators.recurrences import CELLS
 
-#: The library's operators by their names as nodes, which have packed sequences and projections under other names or shapes.
+#: The library's operators by their names as nodes, which have packed sequences and projections under other names or
+#: shapes.
 CALLS = {f"aten.{name}.input": name for name in CELLS}
 
 
@@ -33,7 +34,8 @@ def layers_as_wave(graph: OpGraph) -> OpGraph:
 
 @dataclass(frozen=True)
 class Layers:
-    """One call: ``params`` are the weights and biases of each layer and direction, ``states`` the initial ones, or none for zeros."""
+    """One call: ``params`` are the weights and biases of each layer and direction, ``states`` the initial ones, or none
+    for zeros."""
 
     name: str
     op: str
@@ -55,7 +57,8 @@ def _all(graph: OpGraph, wave: bool) -> OpGraph:
 
 
 def layers_of(graph: OpGraph, node: Node) -> Layers | None:
-    """The arguments of a call that kernels may take; ``None`` of others: of several dtypes, projections, dropout between layers."""
+    """The arguments of a call that kernels may take; ``None`` of others: of several dtypes, projections, dropout
+    between layers."""
     args = node.call.args if isinstance(node.call, Applied) else ()
     if len(args) != 9 or node.call.kwargs or any(u.op != "_operator.getitem" for u in graph.users(node.name)):
         return None
@@ -63,18 +66,41 @@ def layers_of(graph: OpGraph, node: Node) -> Layers | None:
     given = states.items if isinstance(states, Many) else (states,)
     if not all(isinstance(value, Value) for value in (x, *given, *params.items)) or (dropout and train and depth > 1):
         return None
-    names, directions, each = [node.values[value.number] for value in params.items], 2 if both else 1, 4 if biased else 2
+    names, directions, each = (
+        [node.values[value.number] for value in params.items],
+        2 if both else 1,
+        4 if biased else 2,
+    )
     rest = [node.values[value.number] for value in (x, *given)]
     dtypes = {graph.type(name).dtype for name in (*rest, *names)}
     plain = len(dtypes) == 1 and (dtypes == {"float32"} or all(map(is_narrow, dtypes)))
-    if len(names) != depth * directions * each or not plain or not all(map(graph.is_weight, names)) or graph.changed.intersection(names):
+    if (
+        len(names) != depth * directions * each
+        or not plain
+        or not all(map(graph.is_weight, names))
+        or graph.changed.intersection(names)
+    ):
         return None
     weight, multiples = graph.type(names[1]), graph.type(rest[0]).multiples
-    if weight.shape[0] != CELLS[CALLS[node.op]].gates * weight.shape[1] or multiples[2] or 0 in graph.type(rest[0]).shape:
+    if (
+        weight.shape[0] != CELLS[CALLS[node.op]].gates * weight.shape[1]
+        or multiples[2]
+        or 0 in graph.type(rest[0]).shape
+    ):
         return None
     parts = tuple(tuple(names[at : at + each]) for at in range(0, len(names), each))
     zeros = all(graph.is_zero(name) for name in rest[1:])
-    return Layers(node.name, CALLS[node.op], rest[0], () if zeros else tuple(rest[1:]), parts, biased, depth, directions, batch_first)
+    return Layers(
+        node.name,
+        CALLS[node.op],
+        rest[0],
+        () if zeros else tuple(rest[1:]),
+        parts,
+        biased,
+        depth,
+        directions,
+        batch_first,
+    )
 
 
 def _replaced(graph: OpGraph, node: Node, of: Layers, wave: bool) -> OpGraph:
@@ -108,7 +134,12 @@ def _products(graph: OpGraph, of: Layers, x: str, layer: int, nodes: list[Node])
             operands.append(names[0])
             continue
         one = graph.type(names[0])
-        both = FoldedWeight(graph.fresh(f"{names[0]}_both"), Tensor((2 * one.shape[0], *one.shape[1:]), one.dtype), torch_("cat", (X, Y)), names)
+        both = FoldedWeight(
+            graph.fresh(f"{names[0]}_both"),
+            Tensor((2 * one.shape[0], *one.shape[1:]), one.dtype),
+            torch_("cat", (X, Y)),
+            names,
+        )
         graph = graph.with_folded(both)
         operands.append(both.name)
     of_x = next((n.type for n in nodes if n.name == x), None) or graph.type(x)
@@ -131,8 +162,15 @@ def _recurrence(
         inputs += [weight, *biases[1:], *([inner_weight, *biases[:1]] if inner else [])]
     hidden = graph.type(of.params[0][1]).shape[1]
     batch = 0 if of.batch_first else 1
-    attrs = {"hidden": hidden, "directions": of.directions, "layers": depth, "first": first * of.directions, "batch_first": of.batch_first,
-             "biased": of.biased, "stateful": bool(of.states)}  # fmt: skip
+    attrs = {
+        "hidden": hidden,
+        "directions": of.directions,
+        "layers": depth,
+        "first": first * of.directions,
+        "batch_first": of.batch_first,
+        "biased": of.biased,
+        "stateful": bool(of.states),
+    }
     made = {}
     for result in sorted(results):
         width = hidden * of.directions
@@ -140,7 +178,16 @@ def _recurrence(
         final = Tensor((depth * of.directions, type_.shape[batch], hidden), type_.dtype, (0, type_.multiples[batch], 0))
         stem = ("output", "hidden", "cell")[result]
         made[result] = graph.fresh(f"{of.name}_{stem}" if depth == of.depth else f"{of.name}_{stem}_{first}")
-        nodes.append(Node(made[result], of.op, tuple(inputs), each if result == OUTPUT else final, None, (*attrs.items(), ("result", result))))
+        nodes.append(
+            Node(
+                made[result],
+                of.op,
+                tuple(inputs),
+                each if result == OUTPUT else final,
+                None,
+                (*attrs.items(), ("result", result)),
+            )
+        )
     return made
 
 
@@ -149,5 +196,7 @@ def _joined(graph: OpGraph, of: Layers, names: list[str], type_: Tensor, nodes: 
     if len(names) == 1:
         return names[0]
     made = graph.fresh(f"{names[0]}_joined")
-    nodes.append(Node(made, "cat", tuple(names), type_, torch_("cat", Many(tuple(map(Value, range(len(names)))))), (("dim", 0),)))
+    nodes.append(
+        Node(made, "cat", tuple(names), type_, torch_("cat", Many(tuple(map(Value, range(len(names)))))), (("dim", 0),))
+    )
     return made

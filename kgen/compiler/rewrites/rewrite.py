@@ -43,10 +43,11 @@ class Rewrite:
 
     A fold of ``level`` 1 takes norms apart, one of level 2 merges scales and shifts, and one of level 3 moves them into
     weights. ``again`` names a fold behind which this one is applied once more, and the level from which it is. At lower
-    levels than its own, that is its only place. Options of one ``group`` share a pipeline. Plans show the name of a rewrite
-    that is ``shown``. One that makes weights of products is ``float32_only``: half types would round these. One that ``needs`` an offer
-    is for devices with it. Graphs of half types need ``half_needs``, too: without attention in one kernel, they would round scores.
-    ``also`` names other options, each of which has a further pipeline with this one in front of it.
+    levels than its own, that is its only place. Options of one ``group`` share a pipeline. Plans show the name of a
+    rewrite that is ``shown``. One that makes weights of products is ``float32_only``: half types would round these. One
+    that ``needs`` an offer is for devices with it. Graphs of half types need ``half_needs``, too: without attention in
+    one kernel, they would round scores. ``also`` names other options, each of which has a further pipeline with this
+    one in front of it.
     """
 
     run: Callable[[OpGraph], OpGraph]
@@ -70,10 +71,15 @@ LEVELS = 3
 
 
 def pipelines(rewrites: Sequence[Rewrite], *, half: bool, offers: AbstractSet[Offer]) -> Iterator[tuple[Rewrite, ...]]:
-    """The combinations worth planning for on a device with these offers, the plainest first. ``half`` says that a graph has half types."""
+    """The combinations worth planning for on a device with these offers, the plainest first. ``half`` says that a graph
+    has half types."""
     known = {None, *offers}
-    usable = [of for of in rewrites if of.needs in known and not (half and (of.float32_only or of.half_needs not in known))]
-    always, options, last = ([of for of in usable if of.stage is stage] for stage in (Stage.ALWAYS, Stage.OPTION, Stage.LAST))
+    usable = [
+        of for of in rewrites if of.needs in known and not (half and (of.float32_only or of.half_needs not in known))
+    ]
+    always, options, last = (
+        [of for of in usable if of.stage is stage] for stage in (Stage.ALWAYS, Stage.OPTION, Stage.LAST)
+    )
     for level in range(LEVELS + 1):
         yield (*always, *_folds(usable, level), *last)
     groups = [tuple(several) for _, several in itertools.groupby(options, key=lambda of: of.group or of.name)]

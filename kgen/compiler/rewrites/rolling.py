@@ -1,7 +1,8 @@
-"""Steps of an unrolled loop as operators over all steps: ``sigmoid(x[:, 0])``, ``sigmoid(x[:, 1])``, ... as ``sigmoid(x)``.
+"""Steps of an unrolled loop as operators over all steps: ``sigmoid(x[:, 0])``, ``sigmoid(x[:, 1])``, ... as
+``sigmoid(x)``.
 
-A value that each step has is rolled into one with a further dimension, the steps. It stands at ``place``, or last where values have
-fewer dimensions. Values that all steps share stay as they are.
+A value that each step has is rolled into one with a further dimension, the steps. It stands at ``place``, or last where
+values have fewer dimensions. Values that all steps share stay as they are.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ class Roller:
             self._waiting.discard(names)
         return self._known[names]
 
-    def add(self, stem: str, op: str, inputs: tuple[Operand, ...], type_: Tensor, call: LibraryCall | None, **attrs: Any) -> str:
+    def add(
+        self, stem: str, op: str, inputs: tuple[Operand, ...], type_: Tensor, call: LibraryCall | None, **attrs: Any
+    ) -> str:
         """A further node, by its name."""
         stem = stem.partition("_steps")[0]
         name, count = f"{stem}_steps", 1
@@ -75,7 +78,9 @@ class Roller:
         """``add``, ``mul``, ``div`` or ``where`` of rolled values, broadcast; at least one of them is no number."""
         result = broadcast([without(self.type(o.operand), o.at) for o in operands if isinstance(o.operand, str)], dtype)
         values = [o.operand for o in operands if isinstance(o.operand, str)]
-        call = torch_(op, *(Value(values.index(o.operand)) if isinstance(o.operand, str) else o.operand for o in operands))
+        call = torch_(
+            op, *(Value(values.index(o.operand)) if isinstance(o.operand, str) else o.operand for o in operands)
+        )
         attrs = {"alpha": 1} if op == "add" else {}
         if all(o.at is None for o in operands):
             return Rolled(self.add(str(values[0]), op, tuple(o.operand for o in operands), result, call, **attrs), None)
@@ -86,7 +91,10 @@ class Roller:
     def _rolled(self, names: Names) -> Rolled:
         made = [self.graph.producer(name) for name in names]
         first = made[0]
-        if any(node is None or node.op != first.op or node.type != first.type or len(node.inputs) != len(first.inputs) for node in made):
+        if any(
+            node is None or node.op != first.op or node.type != first.type or len(node.inputs) != len(first.inputs)
+            for node in made
+        ):
             raise NotRolled("steps have different operators")
         if first.op in ("select", "slice"):
             source = self.roll(tuple(node.inputs[0] for node in made))
@@ -102,7 +110,9 @@ class Roller:
         if all(o.at is None for o in operands):
             return Rolled(first.name, None)
         if OPS.get(first.op) and OPS[first.op].kind is Kind.POINTWISE:
-            return self._broadcast(first.name, first.op, operands, first.type, len(names), first.call, dict(first.attrs))
+            return self._broadcast(
+                first.name, first.op, operands, first.type, len(names), first.call, dict(first.attrs)
+            )
         if first.op not in _ROLLED:
             raise NotRolled(f"{first.op} of each step is no operator over all steps")
         return _ROLLED[first.op](self, first, operands, len(names))
@@ -131,8 +141,16 @@ class Roller:
             raise NotRolled("steps follow the batch")
         found, type_ = source, resized(of, dim, steps)
         if of.shape[dim] != steps:
-            found = self.add(first.name, "slice", (found,), type_, aten("slice", X, dim, low, max(places) + 1, abs(stride)),
-                             dim=dim, start=low, step=abs(stride))  # fmt: skip
+            found = self.add(
+                first.name,
+                "slice",
+                (found,),
+                type_,
+                aten("slice", X, dim, low, max(places) + 1, abs(stride)),
+                dim=dim,
+                start=low,
+                step=abs(stride),
+            )
         if stride < 0:
             found = self.add(first.name, "flip", (found,), type_, torch_("flip", X, (dim,)), dims=(dim,))
         if first.op == "slice":
@@ -146,13 +164,22 @@ class Roller:
         dims = (*rest[:after], before, *rest[after:])
         if before == after:
             return name
-        return self.add(name, "permute", (name,), self.type(name).permuted(dims), torch_("permute", X, Many(dims)), dims=dims)
+        return self.add(
+            name, "permute", (name,), self.type(name).permuted(dims), torch_("permute", X, Many(dims)), dims=dims
+        )
 
     def viewed(self, name: str, type_: Tensor) -> str:
         return name if self.type(name) == type_ else self.add(name, "view", (name,), type_, reshape_call(type_))
 
     def _broadcast(
-        self, stem: str, op: str, operands: Sequence[Rolled], result: Tensor, steps: int, call: LibraryCall | None, attrs: Mapping[str, Any]
+        self,
+        stem: str,
+        op: str,
+        operands: Sequence[Rolled],
+        result: Tensor,
+        steps: int,
+        call: LibraryCall | None,
+        attrs: Mapping[str, Any],
     ) -> Rolled:
         """An elementwise operator. Operands get dimensions of one element where the steps stand in others."""
         rank, at = len(result.shape), self.at(result)
@@ -166,7 +193,11 @@ class Roller:
         type_ = self.type(of.operand)
         if of.at is None:
             behind = rank - at
-            return of.operand if len(type_.shape) <= behind else self.viewed(of.operand, inserted(type_, len(type_.shape) - behind, 1))
+            return (
+                of.operand
+                if len(type_.shape) <= behind
+                else self.viewed(of.operand, inserted(type_, len(type_.shape) - behind, 1))
+            )
         if type_.shape[of.at] != steps:
             raise NotRolled("some values have more steps than others")
         missing = rank - (len(type_.shape) - 1)
@@ -185,11 +216,14 @@ def _of_rows(roller: Roller, node: Node, operands: list[Rolled], steps: int) -> 
     if x.at is None or any(w.at is not None for w in weights) or x.at >= len(node.type.shape):
         raise NotRolled("the weights of a linear layer differ from step to step")
     inputs = tuple(o.operand for o in operands)
-    return Rolled(roller.add(node.name, node.op, inputs, inserted(node.type, x.at, steps), node.call, **dict(node.attrs)), x.at)
+    return Rolled(
+        roller.add(node.name, node.op, inputs, inserted(node.type, x.at, steps), node.call, **dict(node.attrs)), x.at
+    )
 
 
 def _matrices(roller: Roller, node: Node, operands: list[Rolled], steps: int) -> Rolled:
-    """Products of matrices: the steps are a dimension of their batch. Of a column with a row, or of a row, they are no products of tiles."""
+    """Products of matrices: the steps are a dimension of their batch. Of a column with a row, or of a row, they are no
+    products of tiles."""
     (x, y), (left, right) = operands, (roller.graph.type(v) for v in node.values)
     rank = len(node.type.shape)
     if {len(left.shape), len(right.shape)} != {rank} or roller.place > rank - 2 or x.at is None or y.at is None:
@@ -197,13 +231,20 @@ def _matrices(roller: Roller, node: Node, operands: list[Rolled], steps: int) ->
     if left.shape[-1] == 1:
         return roller.pointwise("mul", node.type.dtype, steps, x, y)
     if left.shape[-2] == 1:
-        column = replace(left, shape=(*left.shape[:-2], left.shape[-1], 1), multiples=(*left.multiples[:-2], left.multiples[-1], 0))
-        scaled = roller.pointwise("mul", node.type.dtype, steps, Rolled(roller.viewed(str(x.operand), inserted(column, x.at, steps)), x.at), y)
+        column = replace(
+            left, shape=(*left.shape[:-2], left.shape[-1], 1), multiples=(*left.multiples[:-2], left.multiples[-1], 0)
+        )
+        scaled = roller.pointwise(
+            "mul", node.type.dtype, steps, Rolled(roller.viewed(str(x.operand), inserted(column, x.at, steps)), x.at), y
+        )
         attrs = {"dims": (rank - 1,), "keepdim": True}  # the rows, behind the steps
         call, type_ = torch_("sum", X, (rank - 1,), True), inserted(node.type, roller.place, steps)
         return Rolled(roller.add(node.name, "sum", (scaled.operand,), type_, call, **attrs), roller.place)
     inputs = (x.operand, y.operand)
-    return Rolled(roller.add(node.name, "matmul", inputs, inserted(node.type, roller.place, steps), torch_("matmul", X, Y)), roller.place)
+    return Rolled(
+        roller.add(node.name, "matmul", inputs, inserted(node.type, roller.place, steps), torch_("matmul", X, Y)),
+        roller.place,
+    )
 
 
 def _reduced(roller: Roller, node: Node, operands: list[Rolled], steps: int) -> Rolled:
@@ -215,7 +256,9 @@ def _reduced(roller: Roller, node: Node, operands: list[Rolled], steps: int) -> 
     behind = at if node["keepdim"] else at - sum(d < at for d in dims)
     type_ = inserted(node.type, behind, steps)
     attrs = dict(node.attrs) | {"dims": around}
-    found = roller.add(node.name, node.op, (of.operand,), type_, torch_(node.op, X, Many(around), node["keepdim"]), **attrs)
+    found = roller.add(
+        node.name, node.op, (of.operand,), type_, torch_(node.op, X, Many(around), node["keepdim"]), **attrs
+    )
     to = roller.at(node.type)
     return Rolled(roller.moved(found, behind, to), to)
 
@@ -236,7 +279,9 @@ def _permuted(roller: Roller, node: Node, operands: list[Rolled], steps: int) ->
     dims = [d + (d >= of.at) for d in node["dims"]]
     dims = (*dims[: of.at], of.at, *dims[of.at :])
     type_ = inserted(node.type, of.at, steps)
-    return Rolled(roller.add(node.name, "permute", (of.operand,), type_, torch_("permute", X, Many(dims)), dims=dims), of.at)
+    return Rolled(
+        roller.add(node.name, "permute", (of.operand,), type_, torch_("permute", X, Many(dims)), dims=dims), of.at
+    )
 
 
 def _expanded(roller: Roller, node: Node, operands: list[Rolled], steps: int) -> Rolled:
@@ -252,8 +297,14 @@ def _along(roller: Roller, node: Node, operands: list[Rolled], steps: int) -> Ro
     dim = node["dim"] + (node["dim"] >= of.at)
     at = of.at - (node.op == "select" and dim < of.at)
     size = 1 if node.op == "select" else node.type.shape[node["dim"]]
-    call = aten("select", X, dim, node["at"]) if node.op == "select" else aten("slice", X, dim, node["start"], node["start"] + size * node["step"], node["step"])
-    found = roller.add(node.name, node.op, (of.operand,), inserted(node.type, at, steps), call, **(dict(node.attrs) | {"dim": dim}))
+    call = (
+        aten("select", X, dim, node["at"])
+        if node.op == "select"
+        else aten("slice", X, dim, node["start"], node["start"] + size * node["step"], node["step"])
+    )
+    found = roller.add(
+        node.name, node.op, (of.operand,), inserted(node.type, at, steps), call, **(dict(node.attrs) | {"dim": dim})
+    )
     to = roller.at(node.type)
     return Rolled(roller.moved(found, at, to), to)
 
@@ -274,24 +325,34 @@ _ROLLED: dict[str, Callable[[Roller, Node, list[Rolled], int], Rolled]] = {
 
 def inserted(type_: Tensor, at: int, size: int) -> Tensor:
     """The type with a further dimension."""
-    return Tensor((*type_.shape[:at], size, *type_.shape[at:]), type_.dtype, (*type_.multiples[:at], 0, *type_.multiples[at:]))
+    return Tensor(
+        (*type_.shape[:at], size, *type_.shape[at:]), type_.dtype, (*type_.multiples[:at], 0, *type_.multiples[at:])
+    )
 
 
 def resized(type_: Tensor, dim: int, size: int) -> Tensor:
     """The type with another extent of a dimension, which does not follow the batch."""
-    return replace(type_, shape=(*type_.shape[:dim], size, *type_.shape[dim + 1 :]), multiples=(*type_.multiples[:dim], 0, *type_.multiples[dim + 1 :]))
+    return replace(
+        type_,
+        shape=(*type_.shape[:dim], size, *type_.shape[dim + 1 :]),
+        multiples=(*type_.multiples[:dim], 0, *type_.multiples[dim + 1 :]),
+    )
 
 
 def without(type_: Tensor, at: int | None) -> Tensor:
     """The type of one step."""
     if at is None:
         return type_
-    return Tensor((*type_.shape[:at], *type_.shape[at + 1 :]), type_.dtype, (*type_.multiples[:at], *type_.multiples[at + 1 :]))
+    return Tensor(
+        (*type_.shape[:at], *type_.shape[at + 1 :]), type_.dtype, (*type_.multiples[:at], *type_.multiples[at + 1 :])
+    )
 
 
 def broadcast(types: list[Tensor], dtype: str) -> Tensor:
     """The type of what an elementwise operator makes of these."""
     rank = max(len(t.shape) for t in types)
-    padded = [tuple(zip((1,) * (rank - len(t.shape)) + t.shape, (0,) * (rank - len(t.shape)) + t.multiples)) for t in types]
+    padded = [
+        tuple(zip((1,) * (rank - len(t.shape)) + t.shape, (0,) * (rank - len(t.shape)) + t.multiples)) for t in types
+    ]
     sizes = [max(of) for of in zip(*padded)]
     return Tensor(tuple(size for size, _ in sizes), dtype, tuple(multiple for _, multiple in sizes))

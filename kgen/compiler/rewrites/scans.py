@@ -1,4 +1,5 @@
-"""Rewrites of scans, so that what shifts a running value or cuts it off stands in front, where the scan's kernel reads it.
+"""Rewrites of scans, so that what shifts a running value or cuts it off stands in front, where the scan's kernel reads
+it.
 
     cat((zeros, cumsum(x)[:, :-1]), 1)      cumsum(cat((zeros, x[:, :-1]), 1), 1)      the exclusive scan
     cumsum(cat((zeros, x), 1), 1)[:, :-1]   cumsum(cat((zeros, x), 1)[:, :-1], 1)
@@ -15,7 +16,10 @@ from dataclasses import dataclass, replace
 from kgen.compiler.graph.graph import Node, OpGraph, Tensor
 from kgen.compiler.operators.scans import SCANS
 
-_BEGINS = {"cumsum": SCANS["sum"].start, "cumprod": SCANS["prod"].start}  # the running value in front of the first element
+_BEGINS = {
+    "cumsum": SCANS["sum"].start,
+    "cumprod": SCANS["prod"].start,
+}  # the running value in front of the first element
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,8 @@ class _Running:
 
 
 def shift_in_front_of_scan(graph: OpGraph) -> OpGraph:
-    """Values in front of the first running value, and parts that end with the scan's own beginning, as those of the operand."""
+    """Values in front of the first running value, and parts that end with the scan's own beginning, as those of the
+    operand."""
     changed = True
     while changed:
         changed = False
@@ -48,8 +53,16 @@ def _behind(graph: OpGraph, node: Node) -> tuple[_Running, int] | None:
         found = _running(graph, node.inputs[0], node)
         size = graph.type(node.inputs[0]).shape[node["dim"]]
         kept = found and node["dim"] == found.dim and node["step"] == 1
-        return (found, 0) if kept and (node["start"] + node.type.shape[found.dim] == size if found.reverse else node["start"] == 0) else None
-    if node.op == "cat" and len(node.inputs) == 2 and len(node.type.shape) == len(graph.type(str(node.inputs[0])).shape):
+        return (
+            (found, 0)
+            if kept and (node["start"] + node.type.shape[found.dim] == size if found.reverse else node["start"] == 0)
+            else None
+        )
+    if (
+        node.op == "cat"
+        and len(node.inputs) == 2
+        and len(node.type.shape) == len(graph.type(str(node.inputs[0])).shape)
+    ):
         for number in (0, 1):
             found = _running(graph, node.inputs[number], node)
             other = graph.producer(node.inputs[1 - number])
@@ -58,7 +71,11 @@ def _behind(graph: OpGraph, node: Node) -> tuple[_Running, int] | None:
                 return found, number
     if node.op == "pad":
         found = _running(graph, node.inputs[0], node)
-        if found and node["value"] == found.begin and not any(any(pair) for d, pair in enumerate(node["pad"]) if d != found.dim):
+        if (
+            found
+            and node["value"] == found.begin
+            and not any(any(pair) for d, pair in enumerate(node["pad"]) if d != found.dim)
+        ):
             added, cut = node["pad"][found.dim][::-1] if found.reverse else node["pad"][found.dim]
             return (found, 0) if cut <= 0 <= added else None
     return None
@@ -74,7 +91,13 @@ def _running(graph: OpGraph, name: object, user: Node) -> _Running | None:
     if node.op == "flip":
         inner = _running(graph, node.inputs[0], node)
         first = graph.producer(inner.x) if inner and not inner.reverse else None
-        if inner and first is not None and first.op == "flip" and first["dims"] == node["dims"] == (inner.dim,) and graph.feeds_only(first.name, inner.nodes[0]):
+        if (
+            inner
+            and first is not None
+            and first.op == "flip"
+            and first["dims"] == node["dims"] == (inner.dim,)
+            and graph.feeds_only(first.name, inner.nodes[0])
+        ):
             return _Running((first, *inner.nodes, node), str(first.inputs[0]), inner.dim, inner.begin, True)
     return None
 
@@ -83,10 +106,24 @@ def _moved(graph: OpGraph, node: Node, of: _Running, number: int) -> OpGraph:
     """The graph with the node in front of the scan. The last node has the name of the node that moves."""
     type_ = replace(node.type, dtype=graph.type(of.x).dtype)
     shifted = graph.fresh(f"{of.nodes[0].name}_shifted")
-    nodes = [replace(node, name=shifted, type=type_, inputs=tuple(of.x if at == number else i for at, i in enumerate(node.inputs)))]
+    nodes = [
+        replace(
+            node,
+            name=shifted,
+            type=type_,
+            inputs=tuple(of.x if at == number else i for at, i in enumerate(node.inputs)),
+        )
+    ]
     for old in of.nodes:
         name = node.name if old is of.nodes[-1] else old.name
-        nodes.append(replace(old, name=name, inputs=(nodes[-1].name,), type=Tensor(node.type.shape, old.type.dtype, node.type.multiples)))
+        nodes.append(
+            replace(
+                old,
+                name=name,
+                inputs=(nodes[-1].name,),
+                type=Tensor(node.type.shape, old.type.dtype, node.type.multiples),
+            )
+        )
     names = {old.name for old in of.nodes}
     graph = replace(graph, nodes=tuple(n for n in graph.nodes if n.name not in names))
     return graph.with_nodes_for(node.name, nodes)

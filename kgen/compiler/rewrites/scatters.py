@@ -23,7 +23,14 @@ def scatter_to_sum(graph: OpGraph) -> OpGraph:
         others = [d for d in range(len(of.shape)) if d != dim]
         if any(of.sizes()[d] != node.type.sizes()[d] for d in others):
             continue
-        total = Node(graph.fresh(f"{node.name}_total"), "sum", (source,), _reduced(of, dim), torch_("sum", X, (dim,), keepdim=True), (("dims", (dim,)), ("keepdim", True)))
+        total = Node(
+            graph.fresh(f"{node.name}_total"),
+            "sum",
+            (source,),
+            _reduced(of, dim),
+            torch_("sum", X, (dim,), keepdim=True),
+            (("dims", (dim,)), ("keepdim", True)),
+        )
         added = replace(node, op="add", inputs=(own, total.name), call=torch_("add", X, Y), attrs=(("alpha", 1),))
         graph = graph.with_nodes_for(node.name, (total, added))
     return graph.pruned()

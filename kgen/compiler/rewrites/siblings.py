@@ -3,7 +3,8 @@
     q = linear(x, a) ; k = linear(x, b)          both = linear(x, cat(a, b)) ; q = both[..., :n] ; k = both[..., n:]
     conv(x, a) and conv(x, b) of one window      the same along channels: branches of an inception block
 
-One kernel reads the value once, and fills a device that a small product leaves idle. Each sum has the terms that it had.
+One kernel reads the value once, and fills a device that a small product leaves idle. Each sum has the terms that it
+had.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from kgen.compiler.graph.library_call import Span, Value, X, torch_
 
 
 def siblings_in_one(graph: OpGraph) -> OpGraph:
-    """The graph with each group of linear layers, or of convolutions of one window, that read one value as one of them."""
+    """The graph with each group of linear layers, or of convolutions of one window, that read one value as one of
+    them."""
     groups: dict[tuple[Any, ...], list[Node]] = {}
     for node in graph.nodes:
         key = _key(graph, node)
@@ -31,7 +33,8 @@ def siblings_in_one(graph: OpGraph) -> OpGraph:
 
 
 def _key(graph: OpGraph, node: Node) -> tuple[Any, ...] | None:
-    """The properties that the nodes of one product share. ``None`` where a node is no product with a weight of its own."""
+    """The properties that the nodes of one product share. ``None`` where a node is no product with a weight of its
+    own."""
     one_window = node.op in TARGETS and node["groups"] == 1 and not node["transposed"]
     if not (node.op == "linear" or one_window) or len(set(node.inputs)) != len(node.inputs):
         return None
@@ -39,7 +42,16 @@ def _key(graph: OpGraph, node: Node) -> tuple[Any, ...] | None:
     if graph.is_weight(x) or not all(graph.is_weight(w) and w not in graph.changed for w in weights):
         return None
     types = [graph.type(w) for w in weights]
-    return x, node.op, node.attributes, str(node.call), node.type.dtype, node.tf32, node.products, *((t.shape[1:], t.dtype) for t in types)
+    return (
+        x,
+        node.op,
+        node.attributes,
+        str(node.call),
+        node.type.dtype,
+        node.tf32,
+        node.products,
+        *((t.shape[1:], t.dtype) for t in types),
+    )
 
 
 def _merged(graph: OpGraph, group: list[Node]) -> OpGraph:
@@ -52,9 +64,17 @@ def _merged(graph: OpGraph, group: list[Node]) -> OpGraph:
         sources = tuple(str(node.inputs[at]) for node in group)
         of = graph.type(sources[0])
         joined = torch_("cat", tuple(map(Value, range(len(sources)))))
-        folded.append(FoldedWeight(graph.fresh(f"{name}_{part}"), Tensor((sum(sizes), *of.shape[1:]), of.dtype), joined, sources))
+        folded.append(
+            FoldedWeight(graph.fresh(f"{name}_{part}"), Tensor((sum(sizes), *of.shape[1:]), of.dtype), joined, sources)
+        )
     shape = (*first.type.shape[:dim], sum(sizes), *first.type.shape[dim + 1 :])
-    whole = replace(first, name=name, inputs=(first.inputs[0], *(new.name for new in folded)), type=replace(first.type, shape=shape), origin="")
+    whole = replace(
+        first,
+        name=name,
+        inputs=(first.inputs[0], *(new.name for new in folded)),
+        type=replace(first.type, shape=shape),
+        origin="",
+    )
     graph = graph.with_folded(*folded)
     for node, start, size in zip(group, itertools.accumulate(sizes, initial=0), sizes):
         cut = X[(*(Span() for _ in range(dim)), Span(start, start + size))]

@@ -1,7 +1,8 @@
-"""The rewrites: algebraic changes of a graph that keep its value, one record for each, in the order in which they apply.
+"""The rewrites: algebraic changes of a graph that keep its value, one record for each, in the order in which they
+apply.
 
-A value with other users than the one that a rewrite swallows is left alone. :func:`variants` lists the graphs that are worth
-planning for.
+A value with other users than the one that a rewrite swallows is left alone. :func:`variants` lists the graphs that are
+worth planning for.
 """
 
 from __future__ import annotations
@@ -118,12 +119,13 @@ def _copies(graph: OpGraph, changed: OpGraph) -> bool:
     return any(of.name not in known and of.type.nbytes > _FEW_BYTES for of in changed.pruned().folded)
 
 
-def variants(graph: OpGraph, whole: frozenset[str] = frozenset(), offers: AbstractSet[Offer] = frozenset()) -> tuple[Variant, ...]:
+def variants(
+    graph: OpGraph, whole: frozenset[str] = frozenset(), offers: AbstractSet[Offer] = frozenset()
+) -> tuple[Variant, ...]:
     """The graphs that the pipelines come to, each once, with the rewrites that took part in it.
 
-    Pipelines begin with the graph as it is, and with its decomposition but for attention and the nodes in ``whole``; that
-    comes last.
-    ``offers`` are those of a device.
+    Pipelines begin with the graph as it is, and with its decomposition but for attention and the nodes in ``whole``;
+    that comes last. ``offers`` are those of a device.
     """
     found: list[Variant] = []
     once = []

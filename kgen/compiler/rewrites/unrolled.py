@@ -145,9 +145,12 @@ def _as_scan(graph: OpGraph, chain: Chain, others: list[Chain]) -> OpGraph | Non
     """The graph with the operators of a loop over all steps; ``None`` where they do not roll."""
     depends = _depending(graph, chain.states)
     joined = [
-        n for n in graph.nodes
-        if n.op == "cat" and depends.intersection(n.values) and len(n.inputs) in (len(chain.states), len(chain.states) + 1)
-    ]  # fmt: skip
+        n
+        for n in graph.nodes
+        if n.op == "cat"
+        and depends.intersection(n.values)
+        and len(n.inputs) in (len(chain.states), len(chain.states) + 1)
+    ]
     of = graph.type(chain.states[0])
     places = [n["dim"] for n in joined if len(n.type.shape) > len(of.shape)]
     for place in dict.fromkeys((*places, 1 if of.batched else 0, 0)):
@@ -181,15 +184,24 @@ class _Scan:
         self.roller = Roller(graph, place, self._states)
         self._parts: dict[Names, tuple[Chain, str]] = {}
         for chain in chains:
-            self._parts |= {chain.states: (chain, "own"), chain.previous: (chain, "previous"), (chain.before, *chain.states): (chain, "whole")}
+            self._parts |= {
+                chain.states: (chain, "own"),
+                chain.previous: (chain, "previous"),
+                (chain.before, *chain.states): (chain, "whole"),
+            }
         self._made: dict[Chain, str] = {}
 
     def graph_of(self, chain: Chain, joined: list[Node]) -> OpGraph | None:
-        """The graph without the loop; ``None`` where many of its states are read one by one. Raises :class:`NotRolled`."""
+        """The graph without the loop; ``None`` where many of its states are read one by one. Raises
+        :class:`NotRolled`."""
         roller = self.roller
         instead = {node.name: self._joined(node) for node in joined}
         roller.roll(chain.states)
-        single = {name: self._single(name, number, roller.roll(of.states)) for of in list(self._made) for number, name in enumerate(of.states)}
+        single = {
+            name: self._single(name, number, roller.roll(of.states))
+            for of in list(self._made)
+            for number, name in enumerate(of.states)
+        }
         nodes = [single.get(n.name, n) for n in self.graph.nodes if n.name not in instead]
         graph = replace(self.graph, nodes=(*nodes, *roller.nodes))
         for name, value in instead.items():
@@ -201,7 +213,9 @@ class _Scan:
     def _single(self, name: str, number: int, rolled: Rolled) -> Node:
         """One state by itself."""
         call = torch_("select", X, rolled.at, number)
-        return Node(name, "select", (rolled.operand,), self.graph.type(name), call, (("dim", rolled.at), ("at", number)))
+        return Node(
+            name, "select", (rolled.operand,), self.graph.type(name), call, (("dim", rolled.at), ("at", number))
+        )
 
     def _joined(self, node: Node) -> str:
         """The concatenation of all steps."""
@@ -220,7 +234,9 @@ class _Scan:
                 found = self._part(chain, part)
                 at, type_ = self._at(chain), self.roller.type(found)
                 if order == -1:
-                    found = self.roller.add(chain.states[0], "flip", (found,), type_, torch_("flip", X, (at,)), dims=(at,))
+                    found = self.roller.add(
+                        chain.states[0], "flip", (found,), type_, torch_("flip", X, (at,)), dims=(at,)
+                    )
                 return Rolled(found, at)
         return None
 
@@ -232,7 +248,16 @@ class _Scan:
         if not self.with_first or part == "whole":
             return found
         start, type_ = 1 if part == "own" else 0, resized(self.roller.type(found), at, steps)
-        return self.roller.add(chain.states[0], "slice", (found,), type_, torch_("narrow", X, at, start, steps), dim=at, start=start, step=1)
+        return self.roller.add(
+            chain.states[0],
+            "slice",
+            (found,),
+            type_,
+            torch_("narrow", X, at, start, steps),
+            dim=at,
+            start=start,
+            step=1,
+        )
 
     def _at(self, chain: Chain) -> int:
         return self.roller.at(self.graph.type(chain.states[0]))
@@ -247,7 +272,10 @@ class _Scan:
             steps = len(chain.states)
             terms = [roller.aligned(term, len(of.shape), at, steps) for term in (factor, summand)]
             if self.with_first:
-                inputs = (self._padded(chain, terms[0], at) if factor.at is not None else terms[0], self._begun(chain, at, terms[1]))
+                inputs = (
+                    self._padded(chain, terms[0], at) if factor.at is not None else terms[0],
+                    self._begun(chain, at, terms[1]),
+                )
             else:
                 inputs = (*terms, *(() if self.graph.is_zero(chain.before) else (chain.before,)))
             type_ = inserted(of, at, steps + self.with_first)
@@ -271,7 +299,9 @@ class _Scan:
         type_ = self.roller.type(value)
         pairs = tuple((1, 0) if d == at else (0, 0) for d in range(len(type_.shape)))
         call = functional("pad", X, tuple(n for pair in reversed(pairs) for n in pair))
-        return self.roller.add(chain.states[0], "pad", (value,), resized(type_, at, len(chain.states) + 1), call, pad=pairs, value=0)
+        return self.roller.add(
+            chain.states[0], "pad", (value,), resized(type_, at, len(chain.states) + 1), call, pad=pairs, value=0
+        )
 
 
 @dataclass
@@ -290,7 +320,11 @@ class _Linear:
             return Rolled(0, None), self.roller.roll(names)
         made = [self.roller.graph.producer(name) for name in names]
         first = made[-1]
-        if first is None or first.op not in _LINEAR or any(n is None or (n.op, n.attributes) != (first.op, first.attributes) for n in made):
+        if (
+            first is None
+            or first.op not in _LINEAR
+            or any(n is None or (n.op, n.attributes) != (first.op, first.attributes) for n in made)
+        ):
             raise NotRolled("steps are no linear function of the states before")
         if dict(first.attrs).get("alpha", 1) != 1:
             raise NotRolled("a summand has a factor")
@@ -345,7 +379,9 @@ class _Linear:
             return Rolled(_OF_NUMBERS[op](*numbers), None)
         if op in ("add", "mul"):
             terms = tuple(sorted(terms, key=lambda term: not isinstance(term.operand, str)))
-        return self.roller.pointwise(op, self.roller.graph.type(self.chain.states[0]).dtype, len(self.chain.states), *terms)
+        return self.roller.pointwise(
+            op, self.roller.graph.type(self.chain.states[0]).dtype, len(self.chain.states), *terms
+        )
 
 
 def _in_order(nodes: tuple[Node, ...]) -> list[Node]:

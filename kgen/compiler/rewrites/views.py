@@ -5,7 +5,8 @@
     linear(x.transpose(0, 1))              linear(x).transpose(0, 1): the rows of x in their own order
     linear(x.permute(2, 0, 1, 3).reshape(s * b, -1))   the same of x.permute(0, 2, 1, 3), whose rows lie in order
     y.view(s, b * h, d).transpose(0, 1)    torch.as_strided(y, ...): a view in between would be a copy
-    linear((p @ v).transpose(1, 2).flatten(2))   the same of a copy, which the kernel of p @ v makes as it stores: heads side by side
+    linear((p @ v).transpose(1, 2).flatten(2))   the same of a copy, which the kernel of p @ v makes as it stores: heads
+    side by side
 
 Modules of PyTorch, as :class:`torch.nn.MultiheadAttention`, put sequences first whatever they are given.
 """
@@ -25,7 +26,8 @@ from kgen.compiler.rewrites.prepared import is_returned
 
 
 def product_of_viewed_rows(graph: OpGraph) -> OpGraph:
-    """Products of a matrix of rows that a view flattened, and others view back, as linear layers of the rows before these views.
+    """Products of a matrix of rows that a view flattened, and others view back, as linear layers of the rows before
+    these views.
 
     ``Conv1D`` of the package transformers is such a product. Between views, no map would be in a product's epilogue.
     """
@@ -42,13 +44,24 @@ def product_of_viewed_rows(graph: OpGraph) -> OpGraph:
 
 
 def _of_viewed_rows(graph: OpGraph, node: Node) -> list[Node] | None:
-    """The linear layer of the rows in front of the view, behind its transposed weight; ``None`` where users do not all view it back."""
+    """The linear layer of the rows in front of the view, behind its transposed weight; ``None`` where users do not all
+    view it back."""
     x, weight, *bias = node.inputs
     view = graph.producer(x)
-    if node.op not in ("linear", "mm", "addmm", "matmul") or view is None or view.op != "view" or node.name in graph.returns:
+    if (
+        node.op not in ("linear", "mm", "addmm", "matmul")
+        or view is None
+        or view.op != "view"
+        or node.name in graph.returns
+    ):
         return None
     of, flat, result = graph.type(view.inputs[0]), view.type, node.type
-    if len(flat.shape) != 2 or len(of.shape) < 3 or of.shape[-1] != flat.shape[-1] or len(graph.type(weight).shape) != 2:
+    if (
+        len(flat.shape) != 2
+        or len(of.shape) < 3
+        or of.shape[-1] != flat.shape[-1]
+        or len(graph.type(weight).shape) != 2
+    ):
         return None
     type_ = Tensor((*of.shape[:-1], result.shape[-1]), result.dtype, (*of.multiples[:-1], 0))
     users = graph.users(node.name)
@@ -61,14 +74,23 @@ def _of_viewed_rows(graph: OpGraph, node: Node) -> list[Node] | None:
         nodes.append(_permute(graph.fresh(f"{weight}_turned"), weight, graph.type(weight), (1, 0)))
     inputs = (view.inputs[0], nodes[0].name if nodes else weight, *bias)
     call = functional("linear", *map(Value, range(len(inputs))))
-    return [*nodes, replace(node, name=graph.fresh(f"{node.name}_rows"), op="linear", inputs=inputs, type=type_, call=call, attrs=())]
+    return [
+        *nodes,
+        replace(
+            node, name=graph.fresh(f"{node.name}_rows"), op="linear", inputs=inputs, type=type_, call=call, attrs=()
+        ),
+    ]
 
 
 def places_in_order(graph: OpGraph) -> OpGraph:
     """Look-ups of each element of a tensor at its own place as views."""
     for node in [n for n in graph.nodes if n.op in ("aten.index.Tensor", "index") and n.type is not None]:
         source, *places = node.inputs
-        if source in graph.changed or is_returned(graph, node.name) or len(set(node.inputs)) != len(graph.type(str(source)).shape) + 1:
+        if (
+            source in graph.changed
+            or is_returned(graph, node.name)
+            or len(set(node.inputs)) != len(graph.type(str(source)).shape) + 1
+        ):
             continue
         rank, sizes = len(node.type.shape), graph.type(str(source)).sizes()
         found = [_range_along(graph, str(place), rank) for place in places]
@@ -79,7 +101,8 @@ def places_in_order(graph: OpGraph) -> OpGraph:
 
 
 def _range_along(graph: OpGraph, place: str, rank: int) -> tuple[int | None, Size]:
-    """The dimension, of ``rank`` ones, along which a value counts from 0, and its size; ``None`` where it is another value."""
+    """The dimension, of ``rank`` ones, along which a value counts from 0, and its size; ``None`` where it is another
+    value."""
     type_, node = graph.type(place), graph.producer(place)
     while node is not None and (node.op == "view" or (node.op == "add" and graph.is_zero(node.inputs[1]))):
         node = graph.producer(node.inputs[0])
@@ -126,7 +149,12 @@ def _unpermuted(graph: OpGraph, node: Node) -> tuple[tuple[int, ...], tuple[Oper
         if not isinstance(value, str) or len(graph.type(value).shape) <= 1:
             continue  # alike in each row
         permuted = graph.producer(value)
-        if permuted is None or permuted.op != "permute" or len(permuted["dims"]) != last + 1 or permuted["dims"][-1] != last:
+        if (
+            permuted is None
+            or permuted.op != "permute"
+            or len(permuted["dims"]) != last + 1
+            or permuted["dims"][-1] != last
+        ):
             return None
         inputs[at] = permuted.inputs[0]
         permutations.add(permuted["dims"])
@@ -134,7 +162,8 @@ def _unpermuted(graph: OpGraph, node: Node) -> tuple[tuple[int, ...], tuple[Oper
 
 
 def rows_in_order(graph: OpGraph) -> OpGraph:
-    """Linear layers whose rows are several dimensions out of order: those in order, and the rows of the result permuted.
+    """Linear layers whose rows are several dimensions out of order: those in order, and the rows of the result
+    permuted.
 
     Views of the result that undo this go, as those behind the attention of sequences that come first.
     """
@@ -146,7 +175,11 @@ def rows_in_order(graph: OpGraph) -> OpGraph:
             continue
         rows, features = [atom for dim in layout.dims[:-1] for atom in dim], list(layout.dims[-1])
         order = _dims_of(graph.type(layout.root), [*rows, *features])
-        if order is None or order[: len(rows)] == sorted(order[: len(rows)]) or order[len(rows) :] != sorted(order[len(rows) :]):
+        if (
+            order is None
+            or order[: len(rows)] == sorted(order[: len(rows)])
+            or order[len(rows) :] != sorted(order[len(rows) :])
+        ):
             continue
         nodes = _linear_in_order(graph, node, layout.root, order, len(rows), type_)
         moved.update(n.name for n in nodes if n.op == "linear")
@@ -155,7 +188,8 @@ def rows_in_order(graph: OpGraph) -> OpGraph:
 
 
 def _linear_in_order(graph: OpGraph, node: Node, root: str, order: list[int], count: int, type_: Tensor) -> list[Node]:
-    """The linear layer of the root's dimensions: the first ``count`` of ``order`` are its rows, the others its features."""
+    """The linear layer of the root's dimensions: the first ``count`` of ``order`` are its rows, the others its
+    features."""
     given = sorted(order[:count])
     permuted = _permute(graph.fresh(f"{node.name}_dims"), root, graph.type(root), (*given, *order[count:]))
 
@@ -165,7 +199,9 @@ def _linear_in_order(graph: OpGraph, node: Node, root: str, order: list[int], co
     rows = _reshape(graph.fresh(f"{node.name}_rows"), permuted.name, of_rows(type_.shape[-1], type_.dtype))
     result = of_rows(node.type.shape[-1], node.type.dtype)
     linear = replace(node, name=graph.fresh(f"{node.name}_in_order"), inputs=(rows.name, *node.inputs[1:]), type=result)
-    back = _permute(graph.fresh(f"{node.name}_back"), linear.name, result, (*(given.index(d) for d in order[:count]), count))
+    back = _permute(
+        graph.fresh(f"{node.name}_back"), linear.name, result, (*(given.index(d) for d in order[:count]), count)
+    )
     return [permuted, rows, linear, back, _reshape(node.name, back.name, node.type)]
 
 
@@ -209,7 +245,12 @@ def views_in_one(graph: OpGraph) -> OpGraph:
     """
     for node in graph.nodes:
         users = graph.users(node.name)
-        if _kind(node) is not Kind.VIEW or node.name in graph.returns or not users or any(user.op in OPS for user in users):
+        if (
+            _kind(node) is not Kind.VIEW
+            or node.name in graph.returns
+            or not users
+            or any(user.op in OPS for user in users)
+        ):
             continue
         layout = _layout(graph, node.name)
         made = graph.producer(layout.root) if layout is not None else None
@@ -233,14 +274,18 @@ def store_as_read(graph: OpGraph) -> OpGraph:
         node = graph.node(name)
         if _is_read_by_products(graph, node) and _is_copied_from_kernel(graph, node):
             view = replace(node, name=graph.fresh(f"{name}_read"))
-            graph = graph.with_nodes_for(name, (view, Node(name, "copy", (view.name,), node.type, X.method("contiguous"))))
+            graph = graph.with_nodes_for(
+                name, (view, Node(name, "copy", (view.name,), node.type, X.method("contiguous")))
+            )
     return graph
 
 
 def _is_read_by_products(graph: OpGraph, node: Node) -> bool:
     """Whether contractions alone read the value, directly or through views."""
     users = graph.users(node.name)
-    products = all(_kind(u) is Kind.CONTRACTION or (_kind(u) is Kind.VIEW and _is_read_by_products(graph, u)) for u in users)
+    products = all(
+        _kind(u) is Kind.CONTRACTION or (_kind(u) is Kind.VIEW and _is_read_by_products(graph, u)) for u in users
+    )
     return bool(users) and products and node.name not in graph.returns
 
 
@@ -258,7 +303,9 @@ def _is_copied_from_kernel(graph: OpGraph, node: Node) -> bool:
         if of is None or not graph.feeds_only(of.name, made):
             return False
         made = of
-    return made is not None and (_kind(made) in (Kind.POINTWISE, Kind.INDEXED) or made.op == "matmul") and not made.effect
+    return (
+        made is not None and (_kind(made) in (Kind.POINTWISE, Kind.INDEXED) or made.op == "matmul") and not made.effect
+    )
 
 
 def order_outputs(graph: OpGraph) -> OpGraph:
@@ -276,7 +323,15 @@ def order_outputs(graph: OpGraph) -> OpGraph:
             nodes.append(_permute(graph.fresh(f"{name}_ordered"), first, node.type, order))
             source = nodes[-1].name
         left = _is_view_of_library_call(graph, node) or any(node.type.multiples[1:])
-        nodes.append(Node(stored if order else name, _LIBRARY_COPY if left else "copy", (source,), nodes[-1].type, X.method("contiguous")))
+        nodes.append(
+            Node(
+                stored if order else name,
+                _LIBRARY_COPY if left else "copy",
+                (source,),
+                nodes[-1].type,
+                X.method("contiguous"),
+            )
+        )
         if order:
             nodes.append(_permute(name, stored, nodes[-1].type, tuple(order.index(d) for d in range(len(order)))))
         graph = graph.with_nodes_for(name, nodes)
@@ -294,7 +349,8 @@ def _is_view_of_library_call(graph: OpGraph, node: Node | None) -> bool:
 
 
 def _own_order(graph: OpGraph, name: str) -> tuple[int, ...] | None:
-    """The order in memory of a value's dimensions, where kernels store values as they are; ``None`` where it is not known.
+    """The order in memory of a value's dimensions, where kernels store values as they are; ``None`` where it is not
+    known.
 
     A view of an input lies as PyTorch's does.
     """
@@ -317,13 +373,15 @@ def _kind(node: Node | None) -> Kind | None:
     return OPS[node.op].kind if node is not None and node.op in OPS else None
 
 
-#: Runs of elements at equal distances: how many there are, and the distance. Those of one dimension, the innermost last.
+#: Runs of elements at equal distances: how many there are, and the distance. Those of one dimension, the innermost
+#: last.
 _Atoms = tuple[tuple[Size, int], ...]
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the elements of a view lie in a dense tensor ``root``, from ``start`` on; ``copied``: a view on the way would be a copy."""
+    """Where the elements of a view lie in a dense tensor ``root``, from ``start`` on; ``copied``: a view on the way
+    would be a copy."""
 
     root: str
     dims: tuple[_Atoms, ...]
@@ -351,7 +409,9 @@ def _layout(graph: OpGraph, name: str) -> _Layout | None:
         return replace(layout, dims=layout.dims[:at] + layout.dims[at + 1 :], start=layout.start + stride * node["at"])
     size = node.type.sizes()[at]
     part: _Atoms = ((size, stride * node["step"]),) if size != 1 else ()
-    return replace(layout, dims=(*layout.dims[:at], part, *layout.dims[at + 1 :]), start=layout.start + stride * node["start"])
+    return replace(
+        layout, dims=(*layout.dims[:at], part, *layout.dims[at + 1 :]), start=layout.start + stride * node["start"]
+    )
 
 
 def _dense(root: str, type_: Tensor) -> _Layout | None:

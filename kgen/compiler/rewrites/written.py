@@ -1,4 +1,5 @@
-"""Results that a loop writes part by part, ``out[:, t] = y``, as one concatenation of the parts, and reads of a part as the part."""
+"""Results that a loop writes part by part, ``out[:, t] = y``, as one concatenation of the parts, and reads of a part as
+the part."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from kgen.compiler.graph.library_call import Many, Value, torch_
 
 
 def written_to_joined(graph: OpGraph) -> OpGraph:
-    """Tensors whose every index along one dimension was written, one after the other, as a stack of what was written."""
+    """Tensors whose every index along one dimension was written, one after the other, as a stack of what was
+    written."""
     if not any(n.op == "overwrite" for n in graph.nodes):
         return graph
     nodes: dict[str, Node] = {}
