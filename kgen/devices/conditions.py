@@ -15,8 +15,12 @@ from typing import Mapping
 
 #: Reasons for lower clocks by bit (``nvmlClocksThrottleReasons``), without idleness and application clocks.
 _REASONS = {
-    0x04: "power cap", 0x08: "hardware slowdown", 0x10: "sync boost", 0x20: "thermal (software)",
-    0x40: "thermal (hardware)", 0x80: "power brake",
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
 }
 _SM_CLOCK, _GPU_TEMPERATURE = 1, 0
 
@@ -28,11 +32,14 @@ def of_gpu(uuid: str) -> Mapping[str, str | float]:
     if library is None or library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(device)):
         return {}
     number, reasons = ctypes.c_uint(), ctypes.c_ulonglong()
-    asked = (("sm_clock_mhz", library.nvmlDeviceGetClockInfo, [_SM_CLOCK], 1),
-             ("temperature_c", library.nvmlDeviceGetTemperature, [_GPU_TEMPERATURE], 1),
-             ("power_w", library.nvmlDeviceGetPowerUsage, [], 1000))
+    asked = (
+        ("sm_clock_mhz", library.nvmlDeviceGetClockInfo, [_SM_CLOCK], 1),
+        ("temperature_c", library.nvmlDeviceGetTemperature, [_GPU_TEMPERATURE], 1),
+        ("power_w", library.nvmlDeviceGetPowerUsage, [], 1000),
+    )
     found: dict[str, str | float] = {
-        name: number.value / unit for name, get, which, unit in asked if not get(device, *which, ctypes.byref(number))}
+        name: number.value / unit for name, get, which, unit in asked if not get(device, *which, ctypes.byref(number))
+    }
     if not library.nvmlDeviceGetCurrentClocksThrottleReasons(device, ctypes.byref(reasons)):
         names = [text for bit, text in _REASONS.items() if reasons.value & bit]
         found["throttle"] = ", ".join(names) or "none"

@@ -129,7 +129,8 @@ _REPEATS = 20  # runs, of which the fastest counts
 
 
 def for_arch(arch: str) -> Hardware:
-    """Limits of a compute capability such as ``sm_90`` or ``sm_90a``; sizes, counts and rates are those of a common model.
+    """Limits of a compute capability such as ``sm_90`` or ``sm_90a``; sizes, counts and rates are those of a common
+    model.
 
     For rendering and compiling without such a GPU. Raises :class:`DeviceError` for an unknown compute capability.
     """
@@ -213,7 +214,8 @@ def cpu() -> Hardware:
 def gpu(device: str) -> Hardware:
     """Read the limits of a GPU of NVIDIA's (``cuda`` or ``cuda:N``), and time a copy and matmuls.
 
-    This imports torch and opens a context: call it in a child process. Raises :class:`DeviceError` where the device does not exist.
+    This imports torch and opens a context: call it in a child process. Raises :class:`DeviceError` where the device
+    does not exist.
     """
     import torch
 

@@ -34,7 +34,9 @@ def resolve_device(asked: str | None = None) -> str:
     Opens no context. Raises :class:`DeviceError` where ``asked`` is no device, or names a missing one.
     """
     asking = RUNTIMES.values() if asked is None else [runtime(_named(asked))]
-    found = next(device for one in sorted(asking, key=lambda one: one is RUNTIMES[HOST.name]) if (device := one.found(asked)))
+    found = next(
+        device for one in sorted(asking, key=lambda one: one is RUNTIMES[HOST.name]) if (device := one.found(asked))
+    )
     return found
 
 

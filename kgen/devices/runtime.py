@@ -1,7 +1,7 @@
 """Devices at work: the protocol that a running program asks, with an entry for each kind of :data:`kinds.KINDS`.
 
-A program waits for a device, reads its memory, and names it, through this protocol alone. Each entry imports torch when it is
-called. Timing inside of the evaluator is by the device's own driver (``kgen/evaluator/runtime``).
+A program waits for a device, reads its memory, and names it, through this protocol alone. Each entry imports torch when
+it is called. Timing inside of the evaluator is by the device's own driver (``kgen/evaluator/runtime``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Runtime(Protocol):
         """The devices of this kind on the machine."""
 
     def hardware(self, device: str) -> Hardware:
-        """The limits of the device. It may open it: call it in a child process. Raises :class:`DeviceError` where it is missing."""
+        """The limits of the device. It may open it: call it in a child process. Raises :class:`DeviceError` where it is
+        missing."""
 
     def arch(self, device: Device) -> str:
         """The architecture that kernels for the device are built for."""
