@@ -107,6 +107,7 @@ class EvaluatorError(InternalError):
 
 
 def leave(number: int, frame: object) -> NoReturn:
-    """A signal's handler that ends the process at once, in one line, where an exception would be lost. No clean-up runs."""
+    """A signal's handler that ends the process at once, in one line, where an exception would be lost. No clean-up
+    runs."""
     os.write(2, b"kgen: interrupted\n")
     os._exit(INTERRUPTED)
