@@ -1,4 +1,5 @@
-"""The baselines of an evaluator: PyTorch's own ways to run the problem, prepared in a thread and timed beside candidates."""
+"""The baselines of an evaluator: PyTorch's own ways to run the problem, prepared in a thread and timed beside
+candidates."""
 
 import threading
 import time
@@ -20,14 +21,16 @@ _ATTEMPTS = 4  #: to prepare a baseline, when processes fail
 _CPU_COMPILE_SECONDS = 60.0
 _NO_LIMIT = 1 << 62
 #: The steps of preparing the baselines that take long.
-_PREPARING = {"compile": "compiling the torch.compile baseline",
-              "compile-max-autotune": "compiling the max-autotune baseline",
-              GRAPH_BASELINE: "compiling the reduce-overhead baseline"}
+_PREPARING = {
+    "compile": "compiling the torch.compile baseline",
+    "compile-max-autotune": "compiling the max-autotune baseline",
+    GRAPH_BASELINE: "compiling the reduce-overhead baseline",
+}
 
 
 class Baselines:
-    """Prepares the baselines ``names``, keeps a worker for each, and times them. With ``compiles_later``, those that are compiled
-    come once :attr:`may_compile` is set."""
+    """Prepares the baselines ``names``, keeps a worker for each, and times them. With ``compiles_later``, those that
+    are compiled come once :attr:`may_compile` is set."""
 
     def __init__(self, evaluator: "Evaluator", names: tuple[str, ...], *, compiles_later: bool) -> None:
         self._evaluator = evaluator
@@ -110,13 +113,19 @@ class Baselines:
         """The baselines with that of PyTorch's own graphs, where any is compiled."""
         if set(self.names) - {"eager", GRAPH_BASELINE} and GRAPH_BASELINE not in self.names:
             self.names += (GRAPH_BASELINE,)
-            self.preparing = threading.Thread(target=self.prepare, args=[GRAPH_BASELINE], name="kgen-baselines", daemon=True)
+            self.preparing = threading.Thread(
+                target=self.prepare, args=[GRAPH_BASELINE], name="kgen-baselines", daemon=True
+            )
             self.preparing.start()
         return self.prepared(every=True)
 
     def is_over(self) -> bool:
         """Whether the processes have ended for which this thread prepares baselines."""
-        return self._evaluator.oracle is None or self._evaluator.closing.is_set() or self.preparing is not threading.current_thread()
+        return (
+            self._evaluator.oracle is None
+            or self._evaluator.closing.is_set()
+            or self.preparing is not threading.current_thread()
+        )
 
     def prepare(self, name: str) -> bool:
         """Prepare a baseline, or leave it out with a notice. Returns whether to go on with others."""
@@ -143,7 +152,9 @@ class Baselines:
 
     def prepare_one(self, name: str, server: Server) -> Runner:
         evaluator = self._evaluator
-        folder = evaluator.home / "scratch" / (f"problem-{uuid.uuid4().hex}" if evaluator.foreign_problem else "baselines")
+        folder = (
+            evaluator.home / "scratch" / (f"problem-{uuid.uuid4().hex}" if evaluator.foreign_problem else "baselines")
+        )
         folder.mkdir(parents=True, exist_ok=True)
         options = evaluator.workers.options(worker=True) | {"scratch": str(folder), "compiles": name != "eager"}
         log = evaluator.home / "logs" / f"baseline-{name}.log"

@@ -1,8 +1,8 @@
 """The evaluator: judges candidates of one problem on one device. This is the parent; it never initialises CUDA.
 
-    with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=Path("runs"), trust=Trust.OWN) as evaluator:
-        builder = evaluator.builder()
-        evaluation = evaluator.evaluate(candidate, builder.build(candidate.source))
+with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=Path("runs"), trust=Trust.OWN) as evaluator:
+    builder = evaluator.builder()
+    evaluation = evaluator.evaluate(candidate, builder.build(candidate.source))
 """
 
 import os
@@ -39,8 +39,25 @@ from kgen.evaluator.timing.conditions import Conditions, conditions, worse
 from kgen.evaluator.timing.measure import Runner
 from kgen.evaluator.workers import LARGE_BYTES, Workers
 from kgen.problems.problem import Problem
-from kgen.protocol import (BASELINES, COMPILER, TRIES, Accuracy, BuildReport, Depth, Environment, Evaluation,
-                           Health, Layouts, LibraryProduct, Limits, Phase, Status, Timing, Weights, read_product)
+from kgen.protocol import (
+    BASELINES,
+    COMPILER,
+    TRIES,
+    Accuracy,
+    BuildReport,
+    Depth,
+    Environment,
+    Evaluation,
+    Health,
+    Layouts,
+    LibraryProduct,
+    Limits,
+    Phase,
+    Status,
+    Timing,
+    Weights,
+    read_product,
+)
 
 _ORACLE_SECONDS = 300.0
 _JOIN_SECONDS = 5.0
@@ -56,26 +73,41 @@ LeftOut = Callable[[str, Failure], None]  #: called with a finalist's id and its
 
 class Evaluator:
     """Judges candidates of ``problem`` on ``device`` (``cpu``, ``cuda`` or ``cuda:N``) in one class of accuracy.
-    ``trust`` says how strictly: an evaluator for own candidates refuses foreign ones. A context manager: entering starts
-    the server and the oracle, leaving ends every process. Everything is written below ``home``. ``notice`` is called
-    with one line for people, and ``step`` with the phase that begins, from any thread. ``profile`` measures the share of
-    own kernels. With ``foreign_problem``, the processes that run the problem's code are in the sandbox, too. No process of
-    foreign code sees the folders ``hidden``, beside its own in there. On the CPU, ``compiles_later`` compiles baselines
-    after the first right candidate: compiling takes the cores from its build and its test cases. Without ``times``,
-    candidates are validated only, and idle threads of OpenMP sleep: a timed call needs them awake. Its processes are so
-    much ``nice`` to others.
+    ``trust`` says how strictly: an evaluator for own candidates refuses foreign ones. A context manager: entering
+    starts the server and the oracle, leaving ends every process. Everything is written below ``home``. ``notice`` is
+    called with one line for people, and ``step`` with the phase that begins, from any thread. ``profile`` measures the
+    share of own kernels. With ``foreign_problem``, the processes that run the problem's code are in the sandbox, too.
+    No process of foreign code sees the folders ``hidden``, beside its own in there. On the CPU, ``compiles_later``
+    compiles baselines after the first right candidate: compiling takes the cores from its build and its test cases.
+    Without ``times``, candidates are validated only, and idle threads of OpenMP sleep: a timed call needs them awake.
+    Its processes are so much ``nice`` to others.
 
     After entering, ``problem`` has its mode settled. ``environment`` says where candidates are judged,
-    ``hardware`` describes the device, ``products`` how cuDNN multiplies. ``server`` forks its processes. ``at_once`` threads may call :meth:`evaluate`. Of threads that call :meth:`finals`, each waits for the others.
+    ``hardware`` describes the device, ``products`` how cuDNN multiplies. ``server`` forks its processes. ``at_once``
+    threads may call :meth:`evaluate`. Of threads that call :meth:`finals`, each waits for the others.
 
-    Entering raises :class:`ProblemError` when the problem is wrong, :class:`DeviceError` when the device is missing, and
-    :class:`EvaluatorError` when the evaluator's processes fail."""
+    Entering raises :class:`ProblemError` when the problem is wrong, :class:`DeviceError` when the device is missing,
+    and :class:`EvaluatorError` when the evaluator's processes fail."""
 
     def __init__(
-        self, problem: Problem, *, device: str, accuracy: Accuracy, home: Path, limits: Limits = Limits(),
-        baselines: Sequence[str] = BASELINES, notice: Callable[[str], None] | None = None, cache: str = "cold",
-        step: Callable[[str], None] | None = None, trust: Trust = Trust.FOREIGN, profile: bool = False,
-        compiles_later: bool = False, times: bool = True, foreign_problem: bool = False, hidden: Sequence[Path] = (), nice: int = 0,
+        self,
+        problem: Problem,
+        *,
+        device: str,
+        accuracy: Accuracy,
+        home: Path,
+        limits: Limits = Limits(),
+        baselines: Sequence[str] = BASELINES,
+        notice: Callable[[str], None] | None = None,
+        cache: str = "cold",
+        step: Callable[[str], None] | None = None,
+        trust: Trust = Trust.FOREIGN,
+        profile: bool = False,
+        compiles_later: bool = False,
+        times: bool = True,
+        foreign_problem: bool = False,
+        hidden: Sequence[Path] = (),
+        nice: int = 0,
     ) -> None:
         self.kind = kind_of(device)
         if accuracy is Accuracy.TF32 and not self.kind.accelerator:
@@ -179,8 +211,16 @@ class Evaluator:
     def builder(self) -> Builder:
         """A builder for this evaluator's device; on the CPU it never builds during a timing."""
         lock = None if self.kind.accelerator else DeviceLock(self.lock.key, stop=self.closing)
-        return Builder(self.home, self.kind.name, self.environment.arch, self.server, limits=self.limits, lock=lock,
-                       stop=self.closing, hidden=self.hidden)
+        return Builder(
+            self.home,
+            self.kind.name,
+            self.environment.arch,
+            self.server,
+            limits=self.limits,
+            lock=lock,
+            stop=self.closing,
+            hidden=self.hidden,
+        )
 
     def alive(self) -> int:
         """Start the processes unless they run. Returns how often they have ended before."""
@@ -192,10 +232,21 @@ class Evaluator:
     def _start(self) -> None:
         """Start the oracle, and prepare the baselines in a thread."""
         release = self._resources.callback
-        child = self.server.spawn("oracle", self.workers.options(worker=False) | {
-            "problem": self.workers.problem_fields(), "secret": self._secret, "construction": self.construction,
-            "rows": self._rows, "without": self._left_out, "seconds": self.limits.reference_seconds, "other_batches": self._other_batches,
-        } | self.workers.confinement(), self.home / "logs" / "oracle.log")
+        child = self.server.spawn(
+            "oracle",
+            self.workers.options(worker=False)
+            | {
+                "problem": self.workers.problem_fields(),
+                "secret": self._secret,
+                "construction": self.construction,
+                "rows": self._rows,
+                "without": self._left_out,
+                "seconds": self.limits.reference_seconds,
+                "other_batches": self._other_batches,
+            }
+            | self.workers.confinement(),
+            self.home / "logs" / "oracle.log",
+        )
         release(child.kill)
         self.oracle = oracle = OracleClient(child, _ORACLE_SECONDS)
         release(oracle.close)
@@ -207,10 +258,20 @@ class Evaluator:
             limits = about["hardware"]
             self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
             self.environment = Environment(
-                self.hardware.device_type, self.hardware.name, self.hardware.arch, runtime(self.device).driver(),
-                "".join(map(compiler_version, self.kind.compilers)), compiler_version(cxx()),
-                about["torch"], about["python"], self.threads, about["host"])
-        if self.kind.accelerator:  # others may hold the device's memory; they may be timing, so nothing else is held meanwhile
+                self.hardware.device_type,
+                self.hardware.name,
+                self.hardware.arch,
+                runtime(self.device).driver(),
+                "".join(map(compiler_version, self.kind.compilers)),
+                compiler_version(cxx()),
+                about["torch"],
+                about["python"],
+                self.threads,
+                about["host"],
+            )
+        if (
+            self.kind.accelerator
+        ):  # others may hold the device's memory; they may be timing, so nothing else is held meanwhile
             memory = MemoryShare(self.lock.key, self.hardware.global_bytes, self.closing, self.notice)
             release(memory.close)
             memory.ask(_all_bytes(max(about["least_bytes"], self.opened.peak_bytes)))
@@ -221,7 +282,9 @@ class Evaluator:
         self.opened = opened = Opened(**about | first)
         self.large = opened.bytes > LARGE_BYTES
         if self.kind.accelerator and not memory.grows(_all_bytes(opened.peak_bytes)):
-            raise EvaluatorError("others hold the memory that it needs")  # it starts again, and waits for all of it first
+            raise EvaluatorError(
+                "others hold the memory that it needs"
+            )  # it starts again, and waits for all of it first
         self.problem = replace(self.problem, mode=self.opened.mode)
         if self.accuracy is Accuracy.TF32 and opened.accuracy == Accuracy.FP32:
             self.notice("no operator of this problem can use TF32: it is measured in the class fp32")
@@ -241,7 +304,8 @@ class Evaluator:
             self._making.start()
 
     def _make_cases(self, oracle: OracleClient) -> None:
-        """Have the oracle make the test cases while no candidate is there yet. A case that fails raises again where it is asked for."""
+        """Have the oracle make the test cases while no candidate is there yet. A case that fails raises again where it
+        is asked for."""
         with suppress(EvaluatorError, ProblemError, DeviceError):
             for name, mode in self.opened.cases:
                 with self.lock.working():
@@ -250,7 +314,8 @@ class Evaluator:
                     oracle.case(name, mode, Weights.DRAWN)
 
     def _first_run(self, oracle: OracleClient) -> tuple[dict[str, Any], list[int]]:
-        """Have the oracle run the problem. Raises :class:`ProblemError` where that takes too long, or often ends its process."""
+        """Have the oracle run the problem. Raises :class:`ProblemError` where that takes too long, or often ends its
+        process."""
         if time.monotonic() >= self.limits.first_until:
             raise ProblemError(f"{self.problem.path}: the time was up before its own code ran: give it more time")
         try:
@@ -262,7 +327,9 @@ class Evaluator:
                 self._other_batches = False
             self._first_ends += error.died
             if self._first_ends == (_OWN_ENDS if error.by_itself and not error.memory else _ATTEMPTS):
-                raise ProblemError(f"{self.problem.path}: its own code ended the process that ran it: {error.text}") from error
+                raise ProblemError(
+                    f"{self.problem.path}: its own code ended the process that ran it: {error.text}"
+                ) from error
             raise
 
     def _stop(self) -> None:
@@ -280,18 +347,29 @@ class Evaluator:
         self._resources.close()
 
     def evaluate(self, candidate: Candidate, build: BuildReport, *, timed: bool = True) -> Evaluation:
-        """Validate ``candidate`` on every input distribution, then time it if ``timed``. Never raises for the candidate's
-        fault. When the evaluator's own processes fail they are started again, with less memory where that was the
-        reason. A test case that fails three times is left out. Other failures give the status ``infra_error`` in the
-        end. Raises :class:`TimeIsUp` where the limits cut it, and ``ValueError`` for a foreign candidate where the evaluator
-        is for own ones."""
+        """Validate ``candidate`` on every input distribution, then time it if ``timed``. Never raises for the
+        candidate's fault. When the evaluator's own processes fail they are started again, with less memory where that
+        was the reason. A test case that fails three times is left out. Other failures give the status ``infra_error``
+        in the end. Raises :class:`TimeIsUp` where the limits cut it, and ``ValueError`` for a foreign candidate where
+        the evaluator is for own ones."""
         if candidate.origin is not Trust.OWN and self.trust is Trust.OWN:
             raise ValueError("a foreign candidate needs an evaluator for foreign candidates")
         if not build.ok:
-            status = Status.INFRA_ERROR if build.from_outside else (
-                Status.BUILD_TIMEOUT if build.timed_out else Status.BUILD_ERROR)
-            return Evaluation(candidate.id, status, build.reason, self.accuracy, Phase.BUILD, build=build,
-                              seconds=((Phase.BUILD, build.seconds),), log=build.log)
+            status = (
+                Status.INFRA_ERROR
+                if build.from_outside
+                else (Status.BUILD_TIMEOUT if build.timed_out else Status.BUILD_ERROR)
+            )
+            return Evaluation(
+                candidate.id,
+                status,
+                build.reason,
+                self.accuracy,
+                Phase.BUILD,
+                build=build,
+                seconds=((Phase.BUILD, build.seconds),),
+                log=build.log,
+            )
         until = self.limits.judge_until if self._found_right else self.limits.first_until
         try:
             evaluation = self._evaluated(candidate, build, until, timed=timed)
@@ -304,8 +382,8 @@ class Evaluator:
             return Evaluation(candidate.id, Status.INFRA_ERROR, str(error), self.accuracy, build=build)
 
     def _evaluated(self, candidate: Candidate, build: BuildReport, until: float, *, timed: bool) -> Evaluation:
-        """The candidate's evaluation, made again where a signal from outside ended its process. A candidate may send it to
-        itself, so that the last try counts."""
+        """The candidate's evaluation, made again where a signal from outside ended its process. A candidate may send it
+        to itself, so that the last try counts."""
         for number in range(1, TRIES + 1):
             evaluation, from_outside = self._retried(lambda: Judging(self, candidate, build, until).run(timed=timed))
             if not from_outside or number == TRIES or self.closing.is_set():
@@ -347,6 +425,7 @@ class Evaluator:
 
     def health(self) -> Health:
         """Whether the problem's tolerance can tell right from wrong."""
+
         def find() -> Health:
             with self.lock.working():
                 return Health(tuple(self.running().ask("health")[0]["passed"]))
@@ -364,12 +443,18 @@ class Evaluator:
         """The baselines that are prepared, each timed alone and briefly; measured once."""
         return self.compared.timed()
 
-    def finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float, most: float = inf,
-               failed: LeftOut | None = None) -> tuple[Timing, ...]:
+    def finals(
+        self,
+        candidates: Sequence[tuple[Candidate, BuildReport]],
+        *,
+        seconds: float,
+        most: float = inf,
+        failed: LeftOut | None = None,
+    ) -> tuple[Timing, ...]:
         """Time ``candidates`` and all baselines in turns: 20 blocks each, or fewer where they take longer than about
-        ``seconds``, or are known narrowly before. After ``most`` seconds with the loads, a few blocks are enough, and of
-        candidates that are not loaded yet, the first one. A candidate that fails is left out; ``failed`` is called with its
-        id and failure, or a notice says so."""
+        ``seconds``, or are known narrowly before. After ``most`` seconds with the loads, a few blocks are enough, and
+        of candidates that are not loaded yet, the first one. A candidate that fails is left out; ``failed`` is called
+        with its id and failure, or a notice says so."""
         until = time.monotonic() + most
         left_out = failed or (lambda name, why: self.notice(f"finalist {name[:SHORT]} is left out: {why.reason}"))
         with self._one_final:
@@ -416,8 +501,8 @@ class Evaluator:
             yield lambda: worse(before, conditions(self.device, self.lock.key, self.cold))
 
     def bench(self, subject: str) -> WorkerClient:
-        """A worker whose subject is of that class, ``module:name``, for work beside candidates. The caller closes it, and
-        holds :meth:`alone` while it times. Raises :class:`EvaluatorError` where none starts."""
+        """A worker whose subject is of that class, ``module:name``, for work beside candidates. The caller closes it,
+        and holds :meth:`alone` while it times. Raises :class:`EvaluatorError` where none starts."""
         with self.lock.working():
             return self.workers.start(subject=subject)
 
@@ -429,6 +514,7 @@ class Evaluator:
     def flush_bytes(self) -> int:
         """Bytes whose writing empties the device's cache."""
         return self.opened.flush_bytes
+
 
 def _all_bytes(peak: int) -> int:
     """Bytes of a device that all processes of a sweep hold at most, for eager's own peak."""

@@ -39,7 +39,8 @@ _STATE_APART = "state of its own: judged by outputs"  #: label: it lacks what fo
 
 
 class Judging:
-    """One candidate on its way through the phases, with the process that holds it; ``until`` then, on the monotonic clock."""
+    """One candidate on its way through the phases, with the process that holds it; ``until`` then, on the monotonic
+    clock."""
 
     def __init__(self, evaluator: "Evaluator", candidate: Candidate, build: BuildReport, until: float = inf) -> None:
         self._until = until
@@ -116,9 +117,21 @@ class Judging:
     def _evaluation(self, status: Status, reason: str, phase: Phase | None) -> Evaluation:
         timing = self._timing if status in (Status.OK, Status.SUSPICIOUS) else None
         labels = [*self._labels, *self._checks.labels(self._candidate)]
-        return Evaluation(self._candidate.id, status, reason, self._evaluator.accuracy, phase, tuple(self._errors),
-                          self._build, timing, tuple(dict.fromkeys(labels)), tuple(self._seconds), str(self._log),
-                          own_share=self._profile.own_share, replaced=self._profile.replaced)
+        return Evaluation(
+            self._candidate.id,
+            status,
+            reason,
+            self._evaluator.accuracy,
+            phase,
+            tuple(self._errors),
+            self._build,
+            timing,
+            tuple(dict.fromkeys(labels)),
+            tuple(self._seconds),
+            str(self._log),
+            own_share=self._profile.own_share,
+            replaced=self._profile.replaced,
+        )
 
     def _end(self, slots: threading.BoundedSemaphore) -> None:
         try:
@@ -169,7 +182,9 @@ class Judging:
         # On a CPU, the oracle and the worker would compete for the cores.
         room = self._worker.output_bytes // 2 if evaluator.kind.accelerator else 0
         holds_strides = self._checks.holds_strides
-        Validation(self._worker, evaluator.running(), self._weights, self._errors, self._labels, room, holds_strides).run(names)
+        Validation(
+            self._worker, evaluator.running(), self._weights, self._errors, self._labels, room, holds_strides
+        ).run(names)
         audit(self._worker, self._checks.settled)
         if evaluator.large:
             raise_if_failed(self._worker.ask("rest"), Phase.VALIDATE)

@@ -82,13 +82,19 @@ Work = Callable[[DeviceEvaluator], Evaluation]
 class DevicePool:
     """Evaluators of several equal devices. A context manager: leaving ends every process that was started. Entering
     starts all evaluators without waiting; call :meth:`wait` before any other method. A device that raises
-    :class:`DeviceLost` is started again. In an ``elastic`` pool, work begins with the first device that is ready. There,
-    a device that does not start is left out with a notice. ``name`` stands for all devices, ``jobs`` builds go on at
-    once. ``server`` forks processes that execute the problem's code, and ends with the pool."""
+    :class:`DeviceLost` is started again. In an ``elastic`` pool, work begins with the first device that is ready.
+    There, a device that does not start is left out with a notice. ``name`` stands for all devices, ``jobs`` builds go
+    on at once. ``server`` forks processes that execute the problem's code, and ends with the pool."""
 
     def __init__(
-        self, evaluators: Sequence[DeviceEvaluator], *, elastic: bool = False, name: str = "", jobs: int = 0,
-        notice: Callable[[str], None] = lambda text: None, server: Server | None = None,
+        self,
+        evaluators: Sequence[DeviceEvaluator],
+        *,
+        elastic: bool = False,
+        name: str = "",
+        jobs: int = 0,
+        notice: Callable[[str], None] = lambda text: None,
+        server: Server | None = None,
     ) -> None:
         self.evaluators = tuple(evaluators)
         self.server = server
@@ -255,6 +261,9 @@ class DevicePool:
 
 def _different(evaluators: Iterable[DeviceEvaluator]) -> DeviceError:
     kinds = ((one.device, one.environment) for one in sorted(evaluators, key=attrgetter("device")))
-    described = (f"{device} is {', '.join(filter(None, (kind.device, kind.arch, kind.driver)))}" for device, kind in kinds)
-    return DeviceError(f"{'; '.join(described)}: results of different devices are never compared; sweep on each of them "
-                       "alone")
+    described = (
+        f"{device} is {', '.join(filter(None, (kind.device, kind.arch, kind.driver)))}" for device, kind in kinds
+    )
+    return DeviceError(
+        f"{'; '.join(described)}: results of different devices are never compared; sweep on each of them alone"
+    )

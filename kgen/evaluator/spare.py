@@ -22,7 +22,8 @@ class SpareWorker:
 
     def take(self) -> WorkerClient:
         """The spare worker, or a new one if there is none; another spare starts meanwhile. It never waits for a spare:
-        that may wait for the device, which the caller may hold. Raises :class:`EvaluatorError` when no worker starts."""
+        that may wait for the device, which the caller may hold. Raises :class:`EvaluatorError` when no worker
+        starts."""
         worker = None
         with self._guard:
             if self._ready is None or self._ready.done():

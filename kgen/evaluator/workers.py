@@ -27,7 +27,8 @@ FOLDERS = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "TM
 
 
 class Workers:
-    """Starts workers for an evaluator, of candidates and of baselines, and has them load modules and get ready for timing."""
+    """Starts workers for an evaluator, of candidates and of baselines, and has them load modules and get ready for
+    timing."""
 
     def __init__(self, evaluator: "Evaluator") -> None:
         self._evaluator = evaluator
@@ -43,8 +44,8 @@ class Workers:
         return _TIMES_PEAK * opened.peak_bytes + harness + _SPARE_BYTES
 
     def fit(self) -> int:
-        """How many candidates are judged side by side. All fit into their share of the device's memory. Those beside the
-        first have the spare bytes together if each needs as much as PyTorch."""
+        """How many candidates are judged side by side. All fit into their share of the device's memory. Those beside
+        the first have the spare bytes together if each needs as much as PyTorch."""
         evaluator = self._evaluator
         if evaluator.large:
             return 1
@@ -54,7 +55,9 @@ class Workers:
     def problem_fields(self) -> dict[str, Any]:
         """The problem for other processes. Overrides are in its source."""
         evaluator = self._evaluator
-        return asdict(replace(evaluator.problem, overrides=(), asked_mode=evaluator.problem.asked_mode or evaluator.problem.mode))
+        return asdict(
+            replace(evaluator.problem, overrides=(), asked_mode=evaluator.problem.asked_mode or evaluator.problem.mode)
+        )
 
     def confinement(self, *writable: Path) -> dict[str, Any]:
         """Options of processes that run the problem's code: none, unless that is foreign."""
@@ -62,20 +65,33 @@ class Workers:
         if not evaluator.foreign_problem:
             return {}
         folders = [str(folder) for folder in writable]
-        return {"sandboxed": True, "own_user": True, "writable": folders, "scratch_bytes": evaluator.limits.scratch_bytes,
-                "processes": evaluator.limits.processes + 4 * evaluator.threads, "hidden": evaluator.hidden, "shown": folders}
+        return {
+            "sandboxed": True,
+            "own_user": True,
+            "writable": folders,
+            "scratch_bytes": evaluator.limits.scratch_bytes,
+            "processes": evaluator.limits.processes + 4 * evaluator.threads,
+            "hidden": evaluator.hidden,
+            "shown": folders,
+        }
 
     def options(self, *, worker: bool) -> dict[str, Any]:
         """Options of all processes. A ``worker``, of a candidate or a baseline, sees its device as the first."""
         evaluator = self._evaluator
-        return {"device": evaluator.kind.first if worker and evaluator.seen_alone else evaluator.device, "accuracy": str(evaluator.accuracy),
-                "threads": evaluator.threads, "shared": evaluator.shared, "strict": evaluator.checks.strict,
-                "subject": evaluator.checks.subject, "flags": evaluator.opened.flags}
+        return {
+            "device": evaluator.kind.first if worker and evaluator.seen_alone else evaluator.device,
+            "accuracy": str(evaluator.accuracy),
+            "threads": evaluator.threads,
+            "shared": evaluator.shared,
+            "strict": evaluator.checks.strict,
+            "subject": evaluator.checks.subject,
+            "flags": evaluator.opened.flags,
+        }
 
     def start(self, place: Callable[[Path], None] = lambda scratch: None, subject: str = "") -> WorkerClient:
-        """Start a worker; ``place`` puts the candidate's files into its scratch folder if it is known already. ``subject``
-        names another class than that of candidates. Where none starts in the sandbox (a GPU's driver may refuse), workers
-        run with less of it, and one notice says so."""
+        """Start a worker; ``place`` puts the candidate's files into its scratch folder if it is known already.
+        ``subject`` names another class than that of candidates. Where none starts in the sandbox (a GPU's driver may
+        refuse), workers run with less of it, and one notice says so."""
         evaluator = self._evaluator
         name = uuid.uuid4().hex
         scratch = evaluator.home / "scratch" / name
@@ -84,15 +100,32 @@ class Workers:
         log = evaluator.home / "logs" / "candidates" / f"worker-{name}.log"
         limits, levels = evaluator.limits, evaluator.checks.levels
         processes = limits.processes + 4 * evaluator.threads
-        share = min(1.0, self.candidate_bytes() / evaluator.hardware.global_bytes) if evaluator.kind.accelerator else 1.0
-        options = self.options(worker=True) | evaluator.checks.options(scratch) | {
-            "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
-            "device_share": share, "processes": processes, "hidden": evaluator.hidden, "shown": [str(scratch)]}
+        share = (
+            min(1.0, self.candidate_bytes() / evaluator.hardware.global_bytes) if evaluator.kind.accelerator else 1.0
+        )
+        options = (
+            self.options(worker=True)
+            | evaluator.checks.options(scratch)
+            | {
+                "scratch": str(scratch),
+                "host_bytes": limits.host_bytes,
+                "scratch_bytes": limits.scratch_bytes,
+                "device_share": share,
+                "processes": processes,
+                "hidden": evaluator.hidden,
+                "shown": [str(scratch)],
+            }
+        )
         options |= {"subject": subject} if subject else {}
-        variables = dict.fromkeys(FOLDERS, str(scratch)) | {
-            "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
-            "USER": "kgen",  # a worker's user may have no name
-        } | dict(evaluator.checks.variables) | evaluator.seen_alone
+        variables = (
+            dict.fromkeys(FOLDERS, str(scratch))
+            | {
+                "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
+                "USER": "kgen",  # a worker's user may have no name
+            }
+            | dict(evaluator.checks.variables)
+            | evaluator.seen_alone
+        )
         while True:
             level = levels[self._level]
             with _STARTS:
@@ -118,21 +151,33 @@ class Workers:
         """Have a worker construct its module. Raises :class:`Failure`."""
         evaluator = self._evaluator
         oracle = evaluator.running()
-        judged = "baseline" not in what or evaluator.checks.strict  # a baseline's calls cost as much as a candidate's there
+        judged = (
+            "baseline" not in what or evaluator.checks.strict
+        )  # a baseline's calls cost as much as a candidate's there
         output = evaluator.opened.output_bytes if judged else 0
         size = output if output > LARGE_BYTES else 2 * output  # the second run takes the place of the first, or its own
         memory, fds = oracle.ask("output", subject=worker.subject, bytes=size)
         worker.output_bytes = memory["bytes"]
         try:
-            reply = worker.ask("load", [*evaluator.fds[:2], *fds], **evaluator.opened.load, output_bytes=memory["bytes"],
-                               modes=evaluator.problem.modes, dtype=evaluator.problem.dtype, construction=evaluator.construction,
-                               flush_bytes=evaluator.opened.flush_bytes if evaluator.cold else 0, **what)
+            reply = worker.ask(
+                "load",
+                [*evaluator.fds[:2], *fds],
+                **evaluator.opened.load,
+                output_bytes=memory["bytes"],
+                modes=evaluator.problem.modes,
+                dtype=evaluator.problem.dtype,
+                construction=evaluator.construction,
+                flush_bytes=evaluator.opened.flush_bytes if evaluator.cold else 0,
+                **what,
+            )
         finally:
             for fd in fds:
                 os.close(fd)
         if reply.get("unshared") is True and evaluator.shared:
             evaluator.shared = False
-            evaluator.notice("this system does not share device memory between processes: tensors go through host memory")
+            evaluator.notice(
+                "this system does not share device memory between processes: tensors go through host memory"
+            )
             raise EvaluatorError(str(reply["error"]))
         raise_if_failed(reply, worker.phase)
         return reply
@@ -143,14 +188,25 @@ class Workers:
         reply = worker.ask("prepare", evaluator.fds[2:], **evaluator.opened.prepare, frees=evaluator.large)
         raise_if_failed(reply, worker.phase)
         try:
-            first, steady, launch, allocated = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns", "call_bytes"))
+            first, steady, launch, allocated = (
+                int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns", "call_bytes")
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
         runner = evaluator.checks.make_runner(
-            name, worker, evaluator.kind, evaluator.problem.modes, max(0, first - steady) / 1e6, steady / 1e6,
-            sleep_ns=sleep_ns(launch) if evaluator.kind.accelerator else 0, cold=evaluator.cold, frees=evaluator.large,
+            name,
+            worker,
+            evaluator.kind,
+            evaluator.problem.modes,
+            max(0, first - steady) / 1e6,
+            steady / 1e6,
+            sleep_ns=sleep_ns(launch) if evaluator.kind.accelerator else 0,
+            cold=evaluator.cold,
+            frees=evaluator.large,
             floor_ms=least_ms(evaluator.opened.bytes, evaluator.opened.copy_rate, evaluator.hardware.device_type),
-            launch_ms=launch / 1e6 if evaluator.kind.accelerator else 0.0, call_mb=allocated / 1e6)
+            launch_ms=launch / 1e6 if evaluator.kind.accelerator else 0.0,
+            call_mb=allocated / 1e6,
+        )
         runner.rest()
         return runner
 

@@ -43,8 +43,19 @@ from kgen.protocol import TRIES, BuildReport, KernelResources, Limits
 _CODE_SECTIONS = (".text", ".rodata", ".nv_fatbin")
 _TEXTS, _FLAGS = ("NAME", "CPP_SOURCE", "CUDA_SOURCE"), ("CFLAGS", "CUDA_FLAGS")  #: names of a candidate's literals
 #: Environment variables that change what compilers do.
-_ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
-                "CUDA_HOME", "CUDA_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "TORCH_CUDA_ARCH_LIST")
+_ENVIRONMENT = (
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "LIBRARY_PATH",
+    "COMPILER_PATH",
+    "GCC_EXEC_PREFIX",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "NVCC_PREPEND_FLAGS",
+    "NVCC_APPEND_FLAGS",
+    "TORCH_CUDA_ARCH_LIST",
+)
 _FILE_BYTES, _PROCESSES = 4 << 30, 512  # limits of a build
 _LEAST_FREE = 64 << 20  # bytes of disk; below it, a failed build is no fault of its source
 _NICENESS = 5  # of compilers beside timings on a GPU
@@ -58,12 +69,16 @@ _KILLED = re.compile(
     r"|\bdied due to signal (9|15)\b"  # nvcc
     r"|^(.*\d\s+)?(Killed|Terminated)$"  # a shell
     r"|^FAILED: \[code=(137|143)\]|\bbuild stopped: interrupted by user\b"  # ninja
-    r"|\bdied with <Signals\.SIG(KILL|TERM|INT|HUP|QUIT)\b", re.MULTILINE)  # Python, of ninja itself
+    r"|\bdied with <Signals\.SIG(KILL|TERM|INT|HUP|QUIT)\b",
+    re.MULTILINE,
+)  # Python, of ninja itself
 _FAULT = re.compile(r"\b(fatal )?error\b|\bmemory (allocating|exhausted)|bad_alloc|Permission denied|not found$")
 #: One kernel's lines of ``ptxas -v``: its name, bytes of spill stores and loads, registers, and what else it uses.
 _KERNEL = re.compile(
     r"Compiling entry function '([^']+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?"
-    r"Used (\d+) registers(?:[^\n]*?(\d+) bytes smem)?", re.DOTALL)
+    r"Used (\d+) registers(?:[^\n]*?(\d+) bytes smem)?",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -136,12 +151,21 @@ class Builder:
     sources, flags, versions of compilers and C library, and the architecture. The environment variables that compilers
     read and the text of included headers count too. (g++'s system headers belong to the versions.) A folder counts only
     with a record beside it, which is renamed into place after success. A lock file is held while a build is made or
-    looked up, by the compiling process too. Without a ``server`` it only finds builds. ``lock`` is the device's lock; it is given on the CPU, where builds must not
-    run during timings. Compilers do not see the folders ``hidden``. Threads that wait for another build when ``stop`` is set get :class:`EvaluatorError`."""
+    looked up, by the compiling process too. Without a ``server`` it only finds builds. ``lock`` is the device's lock;
+    it is given on the CPU, where builds must not run during timings. Compilers do not see the folders ``hidden``.
+    Threads that wait for another build when ``stop`` is set get :class:`EvaluatorError`."""
 
     def __init__(
-        self, home: Path, device_type: str, arch: str, server: Server | None, *, limits: Limits = Limits(),
-        lock: DeviceLock | None = None, stop: threading.Event | None = None, hidden: Sequence[str] = (),
+        self,
+        home: Path,
+        device_type: str,
+        arch: str,
+        server: Server | None,
+        *,
+        limits: Limits = Limits(),
+        lock: DeviceLock | None = None,
+        stop: threading.Event | None = None,
+        hidden: Sequence[str] = (),
     ) -> None:
         self._server = server
         self._hidden = hidden
@@ -156,9 +180,16 @@ class Builder:
             raise ToolchainError("ninja is not on PATH: torch builds with it: pip install ninja")
         self._cxx = cxx()
         compilers = [self._cxx, *KINDS[device_type].compilers]
-        parts = [*compilers, *map(_place, compilers), *map(compiler_version, compilers), *platform.libc_ver(),
-                 *(f"{name}={os.environ.get(name, '')}" for name in _ENVIRONMENT),
-                 version("torch"), arch, sys.version.partition(" ")[0]]
+        parts = [
+            *compilers,
+            *map(_place, compilers),
+            *map(compiler_version, compilers),
+            *platform.libc_ver(),
+            *(f"{name}={os.environ.get(name, '')}" for name in _ENVIRONMENT),
+            version("torch"),
+            arch,
+            sys.version.partition(" ")[0],
+        ]
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
         self.directory = (home / "builds" / f"{device_type}-{key}").resolve()
         try:
@@ -236,20 +267,40 @@ class Builder:
             timed_out = reason.startswith("timed out")
             reason = reason if timed_out or killed else _reason(text) or reason
             killed = killed or (not timed_out and _KILLED.search(text) is not None)
-            return BuildReport(False, timed_out, seconds, False, str(self.directory), None, reason, str(log),
-                               from_outside=killed)
-        report = BuildReport(True, False, seconds, False, str(self.directory), self.binary(extension.name), "",
-                             str(log), parse_resources(text))
-        record = {"content": extension.content, "headers": headers, "headers_content": self._content(headers),
-                  "report": asdict(report)}
+            return BuildReport(
+                False, timed_out, seconds, False, str(self.directory), None, reason, str(log), from_outside=killed
+            )
+        report = BuildReport(
+            True,
+            False,
+            seconds,
+            False,
+            str(self.directory),
+            self.binary(extension.name),
+            "",
+            str(log),
+            parse_resources(text),
+        )
+        record = {
+            "content": extension.content,
+            "headers": headers,
+            "headers_content": self._content(headers),
+            "report": asdict(report),
+        }
         aside = marker.with_suffix(".new")
         aside.write_text(json.dumps(record))
         aside.replace(marker)
         return report
 
     def _options(self) -> dict[str, Any]:
-        return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
-                "cxx": self._cxx, "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
+        return {
+            "directory": str(self.directory),
+            "sandboxed": True,
+            "build_bytes": self._limits.build_bytes,
+            "cxx": self._cxx,
+            "arch_list": self._arch_list,
+            "niceness": 0 if self._lock else _NICENESS,
+        }
 
     def _hiding(self, extension: Extension) -> dict[str, Any]:
         """Options by which the compilers see nothing of the hidden folders but the extension's own one."""
@@ -258,8 +309,8 @@ class Builder:
         return {"hidden": self._hidden, "shown": [str(folder)]}
 
     def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str], bool]:
-        """Run the compilers in a process that holds ``lock`` too. Returns success, or the reason, the headers, and whether
-        a signal from outside ended that process."""
+        """Run the compilers in a process that holds ``lock`` too. Returns success, or the reason, the headers, and
+        whether a signal from outside ended that process."""
         seconds = self._limits.build_seconds
         with self._server.spawn("build", self._options() | self._hiding(extension), log) as child:
             try:
@@ -279,22 +330,43 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     extension = Extension(**request)
     folder = Path(options["directory"], extension.name)
     folder.mkdir(exist_ok=True)
-    os.environ |= {"TORCH_EXTENSIONS_DIR": options["directory"], "TMPDIR": str(folder), "HOME": str(folder),
-                   "MAX_JOBS": "2", "CXX": options["cxx"]}
+    os.environ |= {
+        "TORCH_EXTENSIONS_DIR": options["directory"],
+        "TMPDIR": str(folder),
+        "HOME": str(folder),
+        "MAX_JOBS": "2",
+        "CXX": options["cxx"],
+    }
     # torch would ask the GPU, which the sandbox does not show.
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", options["arch_list"])
     be_nicer(options["niceness"])
     # Flags may have a compiler run anything and read any file.
-    sandbox.confine(sandbox.Confinement(
-        writable=[folder], devices=[Path(os.devnull)], user=options["user"], mounts=options["mounts"],
-        address_space=None, file_bytes=_FILE_BYTES, folder_bytes=None, processes=_PROCESSES))
+    sandbox.confine(
+        sandbox.Confinement(
+            writable=[folder],
+            devices=[Path(os.devnull)],
+            user=options["user"],
+            mounts=options["mounts"],
+            address_space=None,
+            file_bytes=_FILE_BYTES,
+            folder_bytes=None,
+            processes=_PROCESSES,
+        )
+    )
     sandbox.limit_memory(options["build_bytes"])
     # Loading a library runs its constructors, which is a worker's task.
     cpp_extension._import_module_from_library = lambda *_: None
     try:
         cpp_extension.load_inline(
-            extension.name, extension.cpp_source, extension.cuda_source, extra_cflags=extension.cflags,
-            extra_cuda_cflags=extension.cuda_flags, is_python_module=False, no_implicit_headers=True, verbose=True)
+            extension.name,
+            extension.cpp_source,
+            extension.cuda_source,
+            extra_cflags=extension.cflags,
+            extra_cuda_cflags=extension.cuda_flags,
+            is_python_module=False,
+            no_implicit_headers=True,
+            verbose=True,
+        )
     except Exception as error:
         print(error, error.__cause__ or "", sep="\n", flush=True)  # the cause says how ninja ended
         channel.send({"ok": False, "reason": " ".join(str(error).split())[:_REASON_CHARACTERS]})
@@ -323,10 +395,14 @@ def parse_resources(log: str) -> tuple[KernelResources, ...]:
         return ()
     names = [name for name, *_ in found]
     with suppress(OSError, subprocess.SubprocessError):  # without c++filt, names stay as they are, with their arguments
-        text = subprocess.run(["c++filt", "-p"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
+        text = subprocess.run(
+            ["c++filt", "-p"], input="\n".join(names), capture_output=True, text=True, check=True
+        ).stdout
         names = text.replace("(anonymous namespace)::", "").splitlines()
-    return tuple(KernelResources(name, int(registers), int(shared or 0), int(stores) + int(loads))
-                 for name, (_, stores, loads, registers, shared) in zip(names, found))
+    return tuple(
+        KernelResources(name, int(registers), int(shared or 0), int(stores) + int(loads))
+        for name, (_, stores, loads, registers, shared) in zip(names, found)
+    )
 
 
 def binary_hash(path: Path) -> str:
@@ -340,7 +416,7 @@ def binary_hash(path: Path) -> str:
     names = sections[names_index][4]
     digest = hashlib.sha256()
     for name_at, kind, _, _, offset, size in sections:
-        name = data[names + name_at:data.index(b"\0", names + name_at)].decode()
+        name = data[names + name_at : data.index(b"\0", names + name_at)].decode()
         if name in _CODE_SECTIONS and kind != 8:  # 8: occupies no space in the file
-            digest.update(name.encode() + b"\0" + data[offset:offset + size])
+            digest.update(name.encode() + b"\0" + data[offset : offset + size])
     return digest.hexdigest()

@@ -45,7 +45,9 @@ class TimedCalls:
         self.modes: list[str] = []
         self.mode = ""  # of the latest call
         self.generators: list[torch.Generator] = []
-        self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory in the problem's own output too
+        self.views: dict[
+            str, list[int]
+        ] = {}  # by mode: output tensors that share memory in the problem's own output too
         self.buffers: list[Any] = []  # the inputs of timed calls
         self.pool: list[list[Any]] = []
         self.guards: list[guards.Guard] = []  # of the buffers
@@ -69,10 +71,12 @@ class TimedCalls:
 
     def confine(self, options: Mapping[str, Any]) -> list[str]:
         """Limit this process before it runs a candidate. Returns the limits that the system does not allow."""
-        return sandbox.apply({
-            "being the first to end when memory runs out": sandbox.end_first,
-            "resource limits": lambda: sandbox.limit(self.runtime.address_space(options["host_bytes"]), FILE_BYTES),
-        })
+        return sandbox.apply(
+            {
+                "being the first to end when memory runs out": sandbox.end_first,
+                "resource limits": lambda: sandbox.limit(self.runtime.address_space(options["host_bytes"]), FILE_BYTES),
+            }
+        )
 
     def begin(self, channel: Channel, options: Mapping[str, Any]) -> None:
         """Called once, before the first request."""
@@ -176,9 +180,9 @@ class TimedCalls:
         return {"first_ns": first, "steady_ns": steady, "launch_ns": launch, "call_bytes": call_bytes}
 
     def block(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """A sample block: for each of ``keys`` one timed call in each of ``modes``, on contents made by that key. ``ns``
-        lists nanoseconds by key, summed over the modes. ``exposed`` says whether launches were timed too; ``alias``
-        names the output before if an output used its memory."""
+        """A sample block: for each of ``keys`` one timed call in each of ``modes``, on contents made by that key.
+        ``ns`` lists nanoseconds by key, summed over the modes. ``exposed`` says whether launches were timed too;
+        ``alias`` names the output before if an output used its memory."""
         found = dict.fromkeys(request["keys"], 0)
         exposed, alias = False, ""
         if self.frees and self.buffers and self.last is None:  # fetched and freed: new memory takes time

@@ -29,8 +29,8 @@ class Operators(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """A profile of a candidate: labels, and shares from 0 to 1 where they are known. ``own_share`` is that of its time in its own
-    kernels. ``replaced`` is that of the problem's operators which it does not call."""
+    """A profile of a candidate: labels, and shares from 0 to 1 where they are known. ``own_share`` is that of its time
+    in its own kernels. ``replaced`` is that of the problem's operators which it does not call."""
 
     labels: Sequence[str] = ()
     own_share: float | None = None
@@ -73,10 +73,17 @@ class Checks:
         """Called with each baseline after it was timed alone."""
 
     def finals(
-        self, finalists: Sequence[Runner], baselines: Sequence[Runner], seconds: float, generator: random.Random,
-        failed: Callable[[Runner, Failure], None], notice: Callable[[str], None], until: float = inf,
+        self,
+        finalists: Sequence[Runner],
+        baselines: Sequence[Runner],
+        seconds: float,
+        generator: random.Random,
+        failed: Callable[[Runner, Failure], None],
+        notice: Callable[[str], None],
+        until: float = inf,
     ) -> list[Runner]:
-        """Time finalists and baselines in turns, ``until`` then on the monotonic clock. Returns those that did not fail."""
+        """Time finalists and baselines in turns, ``until`` then on the monotonic clock. Returns those that did not
+        fail."""
         return interleave([*finalists, *baselines], seconds, generator, failed, until=until)
 
     def labels(self, candidate: Candidate) -> list[str]:

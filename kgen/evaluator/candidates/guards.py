@@ -17,8 +17,8 @@ _copy, _fill = torch.Tensor.copy_, torch.Tensor.fill_
 
 
 def guarded(x: torch.Tensor, device: str, guards: list[Guard], guard: torch.Tensor | None = None) -> torch.Tensor:
-    """A copy of ``x`` between fences of NaN or the largest integer: reads and writes beyond it show. Its guard is added to
-    ``guards``; it is made on ``device``, unless there is one."""
+    """A copy of ``x`` between fences of NaN or the largest integer: reads and writes beyond it show. Its guard is added
+    to ``guards``; it is made on ``device``, unless there is one."""
     fill = float("nan") if is_inexact(x) else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
     guard = torch.empty(span(x) + 2 * FENCE, dtype=x.dtype, device=device) if guard is None else guard
     _fill(guard, fill)
@@ -50,8 +50,11 @@ def bitwise(a: Any, b: Any) -> bool:
 def overlaps(output: Any, others: list[torch.Tensor]) -> bool:
     """Whether a tensor of ``output`` shares memory with one of ``others``."""
     spans = [_bytes(x) for x in others if x.numel()]
-    return any(start < other_end and other_start < end
-               for start, end in (_bytes(x) for x in tensors(output) if x.numel()) for other_start, other_end in spans)
+    return any(
+        start < other_end and other_start < end
+        for start, end in (_bytes(x) for x in tensors(output) if x.numel())
+        for other_start, other_end in spans
+    )
 
 
 def earlier(output: Any, others: list[torch.Tensor]) -> str:

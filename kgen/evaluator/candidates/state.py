@@ -21,7 +21,8 @@ class Refused(Exception):
 
 
 class State:
-    """The weights that a module has, and the buffers that its forward may change. A candidate can set no method of it."""
+    """The weights that a module has, and the buffers that its forward may change. A candidate can set no method of
+    it."""
 
     __slots__ = ("model", "base", "ties", "weights", "parameters", "matched", "change", "own", "unsaved")
 
@@ -39,9 +40,9 @@ class State:
     def match(
         self, model: torch.nn.Module, base: dict[str, torch.Tensor], ties: Mapping[str, str], unsaved: frozenset[str]
     ) -> bool:
-        """Give the module the problem's weights where names and shapes agree; else it keeps its own. ``unsaved`` are the
-        names of the problem's state in no state dict. Returns whether the module has all of that: one that keeps state
-        in its own way is judged by its outputs and its state dict."""
+        """Give the module the problem's weights where names and shapes agree; else it keeps its own. ``unsaved`` are
+        the names of the problem's state in no state dict. Returns whether the module has all of that: one that keeps
+        state in its own way is judged by its outputs and its state dict."""
         self.model, self.base, self.ties, self.unsaved = model, base, ties, unsaved
         self.parameters = list(saved(model, PARAMETERS))
         own = saved(self.model, PARAMETERS) | self.tensors()
@@ -62,7 +63,8 @@ class State:
         return complete
 
     def use(self, change: str = "drawn", *, force: bool = False) -> None:
-        """Load the weights with that change, unless they have it already, and restore the state that a forward changes."""
+        """Load the weights with that change, unless they have it already, and restore the state that a forward
+        changes."""
         if self.matched and (force or change != self.change):
             self.weights = change_weights(self.base, change, self.ties)
             self.model.load_state_dict(_without(self.weights, self.unsaved))
@@ -77,7 +79,8 @@ class State:
         return found
 
     def restore(self) -> None:
-        """Write back the buffers that changed. Others keep their version, so that weights folded from them stay valid."""
+        """Write back the buffers that changed. Others keep their version, so that weights folded from them stay
+        valid."""
         with _no_grad():
             for name, buffer in self.tensors().items():
                 if name in self.weights and name not in self.own and not bitwise(buffer, self.weights[name]):

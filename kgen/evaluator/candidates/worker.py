@@ -1,9 +1,9 @@
 """The worker: a process that holds one subject, a candidate or a baseline, and runs it on request.
 
 It gets inputs and weights, never an expected value or the seed of an input. It answers with what it saw: the structure
-and bytes of outputs, and raw times. The parent and the oracle judge them. :class:`Subject` loads and validates; its base
-:class:`TimedCalls` times. Both are all that own candidates and baselines need; :mod:`kgen.evaluator.strict.subject` adds
-the checks of foreign ones.
+and bytes of outputs, and raw times. The parent and the oracle judge them. :class:`Subject` loads and validates; its
+base :class:`TimedCalls` times. Both are all that own candidates and baselines need;
+:mod:`kgen.evaluator.strict.subject` adds the checks of foreign ones.
 
 The harness binds its functions of torch to names here, before a candidate is loaded: a candidate that patches torch
 changes only its own behaviour.
@@ -39,7 +39,11 @@ _MESSAGE_CHARACTERS = 400
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a RuntimeError's message
 _FENCED_BYTES = 1 << 27  # bytes of outputs; behind what calls with more allocate, there is no fence
 _CANDIDATE = "kgen_candidate"  # the module of a candidate's file
-_COMPILE_MODES = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs", GRAPH_BASELINE: "reduce-overhead"}
+_COMPILE_MODES = {
+    "compile": "default",
+    "compile-max-autotune": "max-autotune-no-cudagraphs",
+    GRAPH_BASELINE: "reduce-overhead",
+}
 
 _full = torch.full
 _no_grad = torch.no_grad
@@ -57,7 +61,9 @@ class Subject(TimedCalls):
         self.enters = False  # whether its whole forward may be one call of C: the launches of that are not seen
         self.behind = ""  # memory that the runs of a validation wrote and must not
         self.second: Any = None  # the second run in validation, where the oracle's memory holds one at a time
-        self.fences = Fences(self.device.partition(":")[0], self.runtime.capturing)  # behind what forward allocates in validation
+        self.fences = Fences(
+            self.device.partition(":")[0], self.runtime.capturing
+        )  # behind what forward allocates in validation
         self.answers("load", "run", "write_second", "draws", "audit")
 
     def load(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -106,7 +112,9 @@ class Subject(TimedCalls):
             return {"first": describe([first, state])[0]}
         reply: dict[str, Any] = {"mutated": mutated(inputs, pristine), "alias": self._alias(first, inputs)}
         reply |= self.write("first", [first, state], request["place"])
-        if not self.holds_outputs and reply["end"] <= self.output.size < 2 * reply["end"]:  # one of large outputs at a time
+        if (
+            not self.holds_outputs and reply["end"] <= self.output.size < 2 * reply["end"]
+        ):  # one of large outputs at a time
             first, state = self.output.read(reply["first"], self.device)
         self.state.use(request["change"])
         self.enters = True
@@ -125,11 +133,14 @@ class Subject(TimedCalls):
         return self.write("second", self.second, 0)
 
     def draws(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """A forward on each of some fresh inputs, which keys mix of two sets. Writes the tensors with these ``numbers``."""
+        """A forward on each of some fresh inputs, which keys mix of two sets. Writes the tensors with these
+        ``numbers``."""
         chosen = slice(request["first"], request["first"] + request["count"])
         drawn: list[Any] = []
-        with closing(Arena.open(fds[0], request["bytes"], self.place)) as given, closing(
-                Arena.open(fds[1], request["output_bytes"], self.place, writable=True)) as memory:
+        with (
+            closing(Arena.open(fds[0], request["bytes"], self.place)) as given,
+            closing(Arena.open(fds[1], request["output_bytes"], self.place, writable=True)) as memory,
+        ):
             sets = given.read(request["sets"], self.device)
             for place, (key, rng) in [*enumerate(zip(request["keys"], request["rngs"]))][chosen]:
                 self.state.use(request["change"])
@@ -199,8 +210,9 @@ class Subject(TimedCalls):
 
 
 def _with_own_outputs(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Calls of a module that replays graphs of torch's compiler. The next replay writes over their outputs, so that they are
-    copied, as a caller must do who keeps one."""
+    """Calls of a module that replays graphs of torch's compiler. The next replay writes over their outputs, so that
+    they are copied, as a caller must do who keeps one."""
+
     def call(*inputs: Any) -> Any:
         torch.compiler.cudagraph_mark_step_begin()
         return map_tensors(compiled(*inputs), torch.clone)
@@ -230,7 +242,11 @@ def use_built(libraries: Mapping[str, str]) -> None:
     build = cpp_extension.load_inline
 
     def load_inline(
-        name: str, cpp_sources: Any = "", cuda_sources: Any = "", extra_cflags: Any = (), extra_cuda_cflags: Any = (),
+        name: str,
+        cpp_sources: Any = "",
+        cuda_sources: Any = "",
+        extra_cflags: Any = (),
+        extra_cuda_cflags: Any = (),
         **options: Any,
     ) -> Any:
         flags = tuple(extra_cflags or ()), tuple(extra_cuda_cflags or ())
@@ -239,7 +255,9 @@ def use_built(libraries: Mapping[str, str]) -> None:
             if library is not None:
                 torch.ops.load_library(library)
                 return library
-        return build(name, cpp_sources, cuda_sources or None, extra_cflags=flags[0], extra_cuda_cflags=flags[1], **options)
+        return build(
+            name, cpp_sources, cuda_sources or None, extra_cflags=flags[0], extra_cuda_cflags=flags[1], **options
+        )
 
     cpp_extension.load_inline = load_inline
 
@@ -247,7 +265,8 @@ def use_built(libraries: Mapping[str, str]) -> None:
 def _failure(error: BaseException) -> dict[str, Any]:
     text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS]
     memory = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
-        isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY))
+        isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY)
+    )
     return {"error": f"{type(error).__name__}: {text}" if text else type(error).__name__, "memory": memory}
 
 

@@ -11,14 +11,21 @@ from kgen.evaluator.runtime.arena import describe, nodes, tensors
 
 
 class OfBatchError(Exception):
-    """Another batch than the problem's ended the device's work, as an index beyond fewer rows does: nothing runs there any more."""
+    """Another batch than the problem's ended the device's work, as an index beyond fewer rows does: nothing runs there
+    any more."""
 
 
 class Batches:
-    """Runs the reference on parts of the problem's inputs ``given``. ``run(inputs, mode)`` is one eager run, and ``wait`` waits
-    for the device. ``state`` holds the weights and buffers of before."""
+    """Runs the reference on parts of the problem's inputs ``given``. ``run(inputs, mode)`` is one eager run, and
+    ``wait`` waits for the device. ``state`` holds the weights and buffers of before."""
 
-    def __init__(self, run: Callable[[Sequence[Any], str], Run], wait: Callable[[], None], given: Sequence[Any], state: dict[str, torch.Tensor]) -> None:
+    def __init__(
+        self,
+        run: Callable[[Sequence[Any], str], Run],
+        wait: Callable[[], None],
+        given: Sequence[Any],
+        state: dict[str, torch.Tensor],
+    ) -> None:
         self._run, self._wait, self._given, self._state = run, wait, given, state
 
     def goes_by_rows(self, mode: str, count: int) -> tuple[bool, bool]:
@@ -28,7 +35,8 @@ class Batches:
         try:
             (whole, after), *others = (
                 self._run(slice_batch(self._given, some, first), mode)
-                for first, some in ((0, count), (0, part), (part, count - part)))
+                for first, some in ((0, count), (0, part), (part, count - part))
+            )
             joint = tensors(joined((output for output, _ in others), count))
             self._wait()
         except Exception as error:
@@ -38,10 +46,12 @@ class Batches:
         if not all(x.shape == y.shape and len(x) == count for x, y in pairs):
             return False, False
         return True, all(torch.equal(value, self._state[name]) for name, value in after.items()) and all(
-            _are_close(x, y) for x, y in pairs)
+            _are_close(x, y) for x, y in pairs
+        )
 
     def layouts_of_one_row(self, mode: str) -> list[list[list[int]]]:
-        """How outputs of one row lie in memory; empty where the problem refuses one row. Raises :class:`OfBatchError`."""
+        """How outputs of one row lie in memory; empty where the problem refuses one row. Raises
+        :class:`OfBatchError`."""
         try:
             run = self._run(slice_batch(self._given, 1), mode)
             self._wait()
@@ -55,7 +65,9 @@ class Batches:
         try:
             self._wait()
         except Exception:
-            raise OfBatchError("fewer rows than the problem's end the device's work, so that no other batch is tried") from error
+            raise OfBatchError(
+                "fewer rows than the problem's end the device's work, so that no other batch is tried"
+            ) from error
 
 
 def layouts(run: Run) -> list[list[list[int]]]:

@@ -17,10 +17,17 @@ from kgen.protocol import LibraryProduct
 aten = torch.ops.aten
 OPERATORS = frozenset({aten.convolution.default, aten._cudnn_rnn.default})  #: those that cuDNN may run in TF32
 #: Matmuls, which multiply their last two arguments.
-MATMULS = frozenset({
-    aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.addmm.default, aten.addmv.default,
-    aten.baddbmm.default,
-})
+MATMULS = frozenset(
+    {
+        aten.mm.default,
+        aten.bmm.default,
+        aten.mv.default,
+        aten.dot.default,
+        aten.addmm.default,
+        aten.addmv.default,
+        aten.baddbmm.default,
+    }
+)
 _SEED = 20_260_301  # of the random operands
 
 #: A call by its operator and arguments: tensors as :class:`_Operand`, all others by value.
@@ -107,7 +114,11 @@ def _convolution(args: list[Any]) -> list[Any]:
 def _recurrent(args: list[Any]) -> list[Any]:
     """With weights of a usual size, which :func:`torch._cudnn_rnn` packs itself, and without dropout."""
     names = [argument.name for argument in aten._cudnn_rnn.default._schema.arguments]
-    changed = {"weight": [w.div_(w.shape[-1] ** 0.5) for w in args[names.index("weight")]], "weight_buf": None, "dropout": 0.0}
+    changed = {
+        "weight": [w.div_(w.shape[-1] ** 0.5) for w in args[names.index("weight")]],
+        "weight_buf": None,
+        "dropout": 0.0,
+    }
     return [changed.get(name, value) for name, value in zip(names, args)]
 
 
@@ -116,6 +127,7 @@ _ways = {aten.convolution.default: _convolution, aten._cudnn_rnn.default: _recur
 
 def _doubled(args: Any, rows: int) -> list[Any]:
     """Arguments in float64; of the first operand, so many rows."""
+
     def doubled(x: Any) -> Any:
         if isinstance(x, list):
             return [doubled(item) for item in x]
@@ -139,7 +151,8 @@ def products(calls: Sequence[Call], errors: Mapping[int, Sequence[float]]) -> tu
         for rows, some in errors.items():
             of[rows] = min(of.get(rows, 1.0), some[index] if len(some) == len(calls) else 0.0)
     return tuple(
-        LibraryProduct(**(vars(of) | {"errors": tuple(sorted(by_rows.items(), reverse=True))})) for of, by_rows in found.items()
+        LibraryProduct(**(vars(of) | {"errors": tuple(sorted(by_rows.items(), reverse=True))}))
+        for of, by_rows in found.items()
     )
 
 

@@ -70,9 +70,13 @@ class Desk:
             known, name = isinstance(error, KgenError), type(error).__name__
             text = str(error) if known else f"{name}: {' '.join(str(error).split())[:300]}"
             fault = do == "open" and not known and not isinstance(error, OfBatchError)
-            return {"error": f"{self._problem.path}: the reference raised {text}" if fault else text,
-                    "problem": fault or isinstance(error, ProblemError), "device": isinstance(error, DeviceError),
-                    "memory": isinstance(error, NO_MEMORY), "of_batch": isinstance(error, OfBatchError)}, []
+            return {
+                "error": f"{self._problem.path}: the reference raised {text}" if fault else text,
+                "problem": fault or isinstance(error, ProblemError),
+                "device": isinstance(error, DeviceError),
+                "memory": isinstance(error, NO_MEMORY),
+                "of_batch": isinstance(error, OfBatchError),
+            }, []
 
     def key(self) -> Reply:
         """The name of the device's lock; nothing runs on the device to find it out. With several GPUs, ``alone`` is the
@@ -81,53 +85,104 @@ class Desk:
         return {"key": key, "alone": alone}, []
 
     def about(self) -> Reply:
-        """Versions, the device's limits, and the rate of a large copy in gigabytes (1e9) read and written per second."""
+        """Versions, the device's limits, and the rate of a large copy in gigabytes (1e9) read and written per
+        second."""
         runtime(self._device).select(self._device)
         accelerator = kind_of(self._device).accelerator
         hardware = runtime(self._device).hardware(self._device)
-        return {"torch": torch.__version__, "python": platform.python_version(), "host": platform.node(),
-                "hardware": asdict(hardware), "copy_rate": hardware.copy_gbytes_per_second or _cpu_copy_rate(),
-                "flush_bytes": 2 * (hardware.l2_bytes if accelerator else _CPU_CACHE_BYTES),
-                "least_bytes": _tensor_bytes(self._problem) if accelerator else 0}, []
+        return {
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "host": platform.node(),
+            "hardware": asdict(hardware),
+            "copy_rate": hardware.copy_gbytes_per_second or _cpu_copy_rate(),
+            "flush_bytes": 2 * (hardware.l2_bytes if accelerator else _CPU_CACHE_BYTES),
+            "least_bytes": _tensor_bytes(self._problem) if accelerator else 0,
+        }, []
 
     def open(self) -> Reply:
         given = self._options
         self._oracle = oracle = Oracle(
-            self._problem, self._device, given["accuracy"], given["secret"], given["construction"], shared=given["shared"],
-            strict=given["strict"], most_rows=given["rows"], without=given["without"], seconds=given["seconds"],
-            other_batches=given["other_batches"])
+            self._problem,
+            self._device,
+            given["accuracy"],
+            given["secret"],
+            given["construction"],
+            shared=given["shared"],
+            strict=given["strict"],
+            most_rows=given["rows"],
+            without=given["without"],
+            seconds=given["seconds"],
+            other_batches=given["other_batches"],
+        )
         if not kind_of(self._device).accelerator:
             oracle.set_threads(given["threads"])
         init, init_node = Arena.holding(oracle.loaded.init_inputs())
         return {
-            "mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "half": oracle.half, "cases": oracle.names(),
-            "bytes": oracle.bytes, "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes,
-            "rows": oracle.most_rows, "flags": oracle.flags, "products": [asdict(one) for one in oracle.products.listed({oracle.rows_of(d) for d in oracle.distributions})],
-            "layouts": oracle.layouts, "operators": dict(oracle.operators), "elementwise": sorted(oracle.elementwise),
-            "load": {"views": oracle.views, "ties": oracle.ties, "init": init_node, "state": oracle.state_node,
-                     "unsaved": oracle.unsaved,
-                     "state_bytes": oracle.state_arena.size},
+            "mode": oracle.loaded.problem.mode,
+            "accuracy": oracle.accuracy,
+            "half": oracle.half,
+            "cases": oracle.names(),
+            "bytes": oracle.bytes,
+            "output_bytes": oracle.output_bytes,
+            "peak_bytes": oracle.peak_bytes,
+            "rows": oracle.most_rows,
+            "flags": oracle.flags,
+            "products": [
+                asdict(one) for one in oracle.products.listed({oracle.rows_of(d) for d in oracle.distributions})
+            ],
+            "layouts": oracle.layouts,
+            "operators": dict(oracle.operators),
+            "elementwise": sorted(oracle.elementwise),
+            "load": {
+                "views": oracle.views,
+                "ties": oracle.ties,
+                "init": init_node,
+                "state": oracle.state_node,
+                "unsaved": oracle.unsaved,
+                "state_bytes": oracle.state_arena.size,
+            },
             "prepare": {"pool": oracle.pool_node, "pool_bytes": oracle.pool_arena.size},
         }, [oracle.state_arena.fd, init.fd, oracle.pool_arena.fd]
 
     def inputs(self, *, case: str, mode: str, weights: str) -> Reply:
         found = self._oracle.case(case, mode, weights)
-        reply = {"note": found.note, "raises": found.raises, "rng": found.rng, "change": found.distribution.weights,
-                 "random": self._oracle.random[mode]}
+        reply = {
+            "note": found.note,
+            "raises": found.raises,
+            "rng": found.rng,
+            "change": found.distribution.weights,
+            "random": self._oracle.random[mode],
+        }
         if found.note and not found.raises:
             return reply, []
         assert found.arena is not None
         sizes = [node["size"] for node in nodes(found.outputs) if node["kind"] == "tensor"]
-        return reply | {"inputs": found.node, "bytes": found.arena.size, "outputs": found.outputs, "sizes": sizes,
-                        "end": found.end, "stays": self._oracle.stays(found)}, [found.arena.fd]
+        return reply | {
+            "inputs": found.node,
+            "bytes": found.arena.size,
+            "outputs": found.outputs,
+            "sizes": sizes,
+            "end": found.end,
+            "stays": self._oracle.stays(found),
+        }, [found.arena.fd]
 
     def output(self, *, subject: str, bytes: int) -> Reply:
         memory = self._oracle.outputs.memory(subject, bytes)
         return {"bytes": memory.size}, [memory.fd]
 
     def judge(
-        self, *, subject: str, outputs: Node, shift: int, case: str, mode: str, weights: str, key: int | None = None,
-        count: int = 0, own_numbers: bool = False,
+        self,
+        *,
+        subject: str,
+        outputs: Node,
+        shift: int,
+        case: str,
+        mode: str,
+        weights: str,
+        key: int | None = None,
+        count: int = 0,
+        own_numbers: bool = False,
     ) -> Reply:
         values = self._oracle.outputs.read(subject, outputs, shift)
         found = self._oracle.case(case, mode, weights, judged=True)
@@ -142,9 +197,17 @@ class Desk:
         found = self._oracle.case(case, mode, weights, judged=True)
         draws, memory = self._oracle.fresh.of(found), self._oracle.fresh.memory(subject, found)
         leaves_of, step = few_leaves(found, draws.numbers)
-        return {"sets": draws.node, "bytes": draws.arena.size, "keys": draws.keys, "rngs": [*map(seed_of, draws.keys)],
-                "numbers": draws.numbers, "outputs": leaves_of, "step": step, "output_bytes": memory.size,
-                "sizes": [leaf["size"] for leaf in leaves_of]}, [draws.arena.fd, memory.fd]
+        return {
+            "sets": draws.node,
+            "bytes": draws.arena.size,
+            "keys": draws.keys,
+            "rngs": [*map(seed_of, draws.keys)],
+            "numbers": draws.numbers,
+            "outputs": leaves_of,
+            "step": step,
+            "output_bytes": memory.size,
+            "sizes": [leaf["size"] for leaf in leaves_of],
+        }, [draws.arena.fd, memory.fd]
 
     def judge_draws(self, *, subject: str, case: str, mode: str, weights: str, count: int) -> Reply:
         rows, more = self._oracle.fresh.judge(subject, self._oracle.case(case, mode, weights, judged=True), count)
@@ -174,5 +237,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     while True:
         answer = desk.reply(channel.receive()[0])
         if "error" not in answer[0]:  # the device may take no more work then
-            runtime(options["device"]).free(CACHED_BYTES)  # before the answer: freeing would slow the timed call that may follow it
+            runtime(options["device"]).free(
+                CACHED_BYTES
+            )  # before the answer: freeing would slow the timed call that may follow it
         channel.send(*answer)

@@ -59,17 +59,37 @@ DISTRIBUTIONS = (
     Distribution("other weights", weights="rolled", own=True, purpose="stale folded weights"),
     # The weights are those of the case before: results remembered by a symmetric function of the input are wrong.
     Distribution("sign flipped", values="flipped", weights="rolled", purpose="wrong branches, remembered results"),
-    Distribution("all rows scaled", values=SCALED, weights="rolled", batch=FULL, own=True,
-                 purpose="other signs and sizes, zeros and shifts in all rows: wrong code for large batches"),
-    Distribution("NaN and infinities", values=NON_FINITE, batch=FULL, own=True,
-                 purpose="non-finite values that are lost, spread or of another kind"),
-    Distribution("all positive", values="positive", weights="positive", own=True,
-                 purpose="truncation, which adds up without cancellation"),
+    Distribution(
+        "all rows scaled",
+        values=SCALED,
+        weights="rolled",
+        batch=FULL,
+        own=True,
+        purpose="other signs and sizes, zeros and shifts in all rows: wrong code for large batches",
+    ),
+    Distribution(
+        "NaN and infinities",
+        values=NON_FINITE,
+        batch=FULL,
+        own=True,
+        purpose="non-finite values that are lost, spread or of another kind",
+    ),
+    Distribution(
+        "all positive",
+        values="positive",
+        weights="positive",
+        own=True,
+        purpose="truncation, which adds up without cancellation",
+    ),
     Distribution("zeros", values="zeros", own=True, purpose="division by zero, saturation"),
     Distribution("x 4", values="fourfold", purpose="approximations where activations bend"),
     Distribution("x 1e2", values="large", own=True, purpose="overflow, saturation"),
-    Distribution("rows of different size", values="rows", own=True,
-                 purpose="scaling of whole tensors, an epsilon in the wrong place"),
+    Distribution(
+        "rows of different size",
+        values="rows",
+        own=True,
+        purpose="scaling of whole tensors, an epsilon in the wrong place",
+    ),
     Distribution("x 1e-2", values="small", purpose="underflow, absolute thresholds"),
     Distribution("sparse outliers", values="outliers", purpose="reduced precision, a top-k taken block by block"),
     Distribution("shifted by 100 std", values="shifted", own=True, purpose="cancellation in variances"),
@@ -82,13 +102,15 @@ DISTRIBUTIONS = (
 
 
 def drawn_batches(secret: int, rows: int) -> list[Distribution]:
-    """Batches below ``rows`` that are drawn at random: the remainders of eight that the fixed batches lack. The last has
-    at least two thirds of ``rows`` (2048 at most)."""
+    """Batches below ``rows`` that are drawn at random: the remainders of eight that the fixed batches lack. The last
+    has at least two thirds of ``rows`` (2048 at most)."""
     generator, small, large = random.Random(secret), min(rows, _MOST_DRAWN), min(rows, _MOST_ROWS_DRAWN)
     small_batches = (range(2, small, 4), range(4, small, 8), range(8, small, 16))
     large_batches = [n for n in range(2 * large // 3, large) if n % 8 in (3, 5)]
-    found = [Distribution(f"batch {n}, drawn", batch=n, purpose="edges of tiles")
-             for n in (generator.choice(given) for given in small_batches if given)]
+    found = [
+        Distribution(f"batch {n}, drawn", batch=n, purpose="edges of tiles")
+        for n in (generator.choice(given) for given in small_batches if given)
+    ]
     if large_batches:
         n = generator.choice(large_batches)
         found.append(Distribution(f"batch {n}, drawn", batch=n, own=True, purpose="whole tiles and a part of one"))
@@ -198,7 +220,10 @@ def _alike(weights: Collection[torch.Tensor]) -> Callable[[torch.Tensor, torch.G
             return x
         rows = x.reshape(-1, x.shape[-1])
         changed, order = rows.clone(), _randperm(len(rows), generator=generator)
-        drawn, fitting = order[::2], [y for y in (rows[order[1::2]], *others) if y.shape[-1] == x.shape[-1] and y.numel()]
+        drawn, fitting = (
+            order[::2],
+            [y for y in (rows[order[1::2]], *others) if y.shape[-1] == x.shape[-1] and y.numel()],
+        )
         for number, y in enumerate(fitting):
             mine, theirs = drawn[number :: len(fitting)], y if y.ndim == 2 else y.reshape(-1, y.shape[-1])
             chosen = theirs[_randint(len(theirs), mine.shape, generator=generator).to(y.device)].to(x)
@@ -219,8 +244,10 @@ WEIGHTS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 def change_weights(state: Mapping[str, torch.Tensor], how: str, ties: Mapping[str, str]) -> dict[str, torch.Tensor]:
     """``state`` changed by an entry of :data:`WEIGHTS`; ``ties`` maps a parameter's second name to its first."""
-    found = {name: _by_parts(WEIGHTS[how], value) if is_inexact(value) and name not in ties else value
-             for name, value in state.items()}
+    found = {
+        name: _by_parts(WEIGHTS[how], value) if is_inexact(value) and name not in ties else value
+        for name, value in state.items()
+    }
     return found | {name: found[other] for name, other in ties.items()}
 
 
@@ -296,8 +323,8 @@ class Mixture:
 
 def mixtures(buffers: Any, pool: Sequence[Any], key: int) -> Iterator[Mixture]:
     """New contents of ``buffers``: elements of two input sets of ``pool``, mixed as ``key`` says. A bit for each index,
-    combined by exclusive or, chooses the set: no row and no column comes twice. Integers that depend on each other along
-    a row are chosen by the row."""
+    combined by exclusive or, chooses the set: no row and no column comes twice. Integers that depend on each other
+    along a row are chosen by the row."""
     generator = _Generator().manual_seed(key)
     first, second = (pool[int(i)] for i in _randperm(len(pool), generator=generator)[:2])
     if batch_size(first) != batch_size(pool[0]):

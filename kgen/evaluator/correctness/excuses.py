@@ -23,7 +23,9 @@ def excuse(case: Case, exact: Callable[..., list[torch.Tensor]], *, masks: bool)
     ``exact(inputs, **how)`` gives the outputs in float64; ``masks`` says that attention takes minus infinity so."""
 
     def change(how: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-        return map_tensors(case.inputs, lambda x: how(x.double() if x.dtype in HALF else x) if x.is_floating_point() else x)
+        return map_tensors(
+            case.inputs, lambda x: how(x.double() if x.dtype in HALF else x) if x.is_floating_point() else x
+        )
 
     if case.distribution.values != NON_FINITE:
         lost = [expected.nan for expected in case.expected]
@@ -42,5 +44,6 @@ def excuse(case: Case, exact: Callable[..., list[torch.Tensor]], *, masks: bool)
             without, first, *others = (value.double().reshape(-1)[expected.free] for value in values)
             same = torch.stack([first == other for other in others]).all(0)
             expected.otherwise = first.where(same, without)
-            expected.either = expected.either | torch.stack([
-                (other - first).abs() <= abs(number) * _VANISHING for other, number in zip(others, _FILLS[1:])]).all(0)
+            expected.either = expected.either | torch.stack(
+                [(other - first).abs() <= abs(number) * _VANISHING for other, number in zip(others, _FILLS[1:])]
+            ).all(0)

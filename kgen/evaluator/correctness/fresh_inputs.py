@@ -14,7 +14,10 @@ from kgen.protocol import Accuracy
 if TYPE_CHECKING:
     from kgen.evaluator.correctness.oracle import Oracle
 
-_SHORT_INPUT, _LONG_INPUT = 0.05, 2.0  # seconds of one input; above the first, few fresh ones are tried first; above the second, none
+_SHORT_INPUT, _LONG_INPUT = (
+    0.05,
+    2.0,
+)  # seconds of one input; above the first, few fresh ones are tried first; above the second, none
 
 
 class FreshInputs:
@@ -70,8 +73,8 @@ class FreshInputs:
         return memory
 
     def judge(self, subject: str, case: Case, count: int) -> tuple[list[dict[str, Any]], int]:
-        """Figures over the case's own input and ``count`` fresh ones of each tensor that was unclear, by number, and how
-        many inputs more must tell."""
+        """Figures over the case's own input and ``count`` fresh ones of each tensor that was unclear, by number, and
+        how many inputs more must tell."""
         draws, kept, memory = self.of(case), self._unclear[subject], self._drawn_into[subject]
         while len(draws.expected) < count:
             draws.expected.append(self._expect_draw(case, draws, draws.keys[len(draws.expected)]))
@@ -79,7 +82,10 @@ class FreshInputs:
         found, more = [], 0
         for place, (number, leaf) in enumerate(zip(draws.numbers, leaves_of)):
             if number in kept:
-                values = [memory.read(leaf | {"offset": leaf["offset"] + turn * step}, self._oracle.device) for turn in range(count)]
+                values = [
+                    memory.read(leaf | {"offset": leaf["offset"] + turn * step}, self._oracle.device)
+                    for turn in range(count)
+                ]
                 expected = case.expected[number]
                 row = expected.pooled([kept[number], *values], [one[place] for one in draws.expected[:count]])
                 found.append({"number": number} | row)
@@ -92,6 +98,8 @@ class FreshInputs:
         inputs = mixed(draws.sets, key)
         oracle = self._oracle
         state = oracle.state(case.distribution, case.weights)
-        exact, eager = (tensors(list(run(inputs, state, case.mode, seed_of(key))))
-                        for run in (oracle.reference.exact, oracle.reference.eager))
+        exact, eager = (
+            tensors(list(run(inputs, state, case.mode, seed_of(key))))
+            for run in (oracle.reference.exact, oracle.reference.eager)
+        )
         return [Expected.begun("", exact[number], eager[number]) for number in draws.numbers]

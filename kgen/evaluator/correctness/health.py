@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 _TRIVIAL_ANSWERS = 4  # those that the health of a problem is judged by
 _ANOTHER_SEED = "another seed's output"  # one of them
-#: Inputs that are drawn when the output of another seed passes: a problem is healthy if one of them fails. Those of the pool
-#: have numbers below.
+#: Inputs that are drawn when the output of another seed passes: a problem is healthy if one of them fails. Those of the
+#: pool have numbers below.
 _FIRST_SEED, _MORE_SEEDS = 103, 3
 
 
@@ -42,17 +42,21 @@ def health(oracle: "Oracle") -> list[str]:
     return [answer for answer, passes in passing.items() if passes]
 
 
-def _passes_with_each_seed(oracle: "Oracle", expected: Expected, distribution: Distribution, mode: str, number: int) -> bool:
-    """Whether the output ``number`` of a few more seeds passes for ``expected``, too, for each of them. A single number,
-    such as a loss, passes by chance: about once in 10,000 seeds in float32, and more often in half types."""
+def _passes_with_each_seed(
+    oracle: "Oracle", expected: Expected, distribution: Distribution, mode: str, number: int
+) -> bool:
+    """Whether the output ``number`` of a few more seeds passes for ``expected``, too, for each of them. A single
+    number, such as a loss, passes by chance: about once in 10,000 seeds in float32, and more often in half types."""
     seeds = range(_FIRST_SEED, _FIRST_SEED + _MORE_SEEDS)
     outputs = (_outputs_of_another_seed(oracle, distribution, mode, seed)[number] for seed in seeds)
     return all(expected.judge(value, oracle.accuracy)["ok"] for value in outputs)
 
 
-def _outputs_of_another_seed(oracle: "Oracle", distribution: Distribution, mode: str, seed: int | None = None) -> list[torch.Tensor]:
-    """The output for another input set: one of the pool, or one drawn with ``seed``. Large inputs have fewer rows in the
-    pool, and other rows stand for them."""
+def _outputs_of_another_seed(
+    oracle: "Oracle", distribution: Distribution, mode: str, seed: int | None = None
+) -> list[torch.Tensor]:
+    """The output for another input set: one of the pool, or one drawn with ``seed``. Large inputs have fewer rows in
+    the pool, and other rows stand for them."""
     rows = oracle.rows_of(distribution)
     drawn = oracle.pool[1] if seed is None else oracle.get_inputs(seed)
     few = batch_size(drawn) < rows
@@ -60,8 +64,10 @@ def _outputs_of_another_seed(oracle: "Oracle", distribution: Distribution, mode:
     found = tensors(oracle.reference.eager(inputs, oracle.state(distribution, "drawn"), mode, 0)[0])
     for expected, value in zip(oracle.case(distribution.name, mode, "drawn", judged=True).expected, found):
         if as_real(value).shape != expected.exact.shape:
-            raise ProblemError(f"{oracle.path}: the shape of what the model returns depends on the values of its inputs, "
-                               "which kgen does not judge: pad it to a fixed size")
+            raise ProblemError(
+                f"{oracle.path}: the shape of what the model returns depends on the values of its inputs, "
+                "which kgen does not judge: pad it to a fixed size"
+            )
     return found
 
 

@@ -84,8 +84,10 @@ class Spread:
         for runs in (values, others):
             runs.masked_fill_(~finite, 0.0)
         size = values.square().mean((0, 2)).sqrt()[:, None]
-        if not any(bool((runs.amax(0) - runs.amin(0) > tolerance * size).any())
-                   for runs, tolerance in ((values, _SAME), (others, _SAME_SINGLE))):
+        if not any(
+            bool((runs.amax(0) - runs.amin(0) > tolerance * size).any())
+            for runs, tolerance in ((values, _SAME), (others, _SAME_SINGLE))
+        ):
             return None
         spread = values.var(0).mean(1, keepdim=True).sqrt()
         typical = (spread / (size + TINY)).clamp_(max=1.0).square_().mean().sqrt().clamp_(min=_LEAST)
@@ -118,8 +120,10 @@ class Spread:
         largest = {name: float(z.max()) for name, z in compared.items() if z.numel()}
         name = max(largest, key=largest.__getitem__)
         allowed = bound(sum(z.numel() for z in compared.values()))
-        note = (f"moments of {len(runs)} calls: {name} is {largest[name]:.3g} deviations from PyTorch's, "
-                f"{allowed:.3g} allowed")
+        note = (
+            f"moments of {len(runs)} calls: {name} is {largest[name]:.3g} deviations from PyTorch's, "
+            f"{allowed:.3g} allowed"
+        )
         used = largest[name] / allowed
         return figures | {"ok": used <= 1.0, "used": max(used, figures["used"] or 0.0), "note": note}
 
@@ -159,8 +163,11 @@ def _statistics(deviations: torch.Tensor) -> Statistics:
     means, and behind a contraction in their likeness."""
     found = {}
     for name, values in zip(_WHOLE, (deviations, deviations.square())):
-        found |= {name: values.mean((1, 2))[:, None],
-                  f"{name} of a row": values.mean(2), f"{name} of a column": values.mean(1)}
+        found |= {
+            name: values.mean((1, 2))[:, None],
+            f"{name} of a row": values.mean(2),
+            f"{name} of a column": values.mean(1),
+        }
     few = deviations[:, :_MOST_LINES, :_MOST_LINES]
     for lines, runs, length in (("row", few, deviations.shape[2]), ("column", few.mT, deviations.shape[1])):
         found[f"spread of the {lines}s' means"] = found[f"mean of a {lines}"].square().mean(1, keepdim=True) * length

@@ -1,7 +1,7 @@
 """The oracle: the process that knows the seeds and the expected values, and measures errors against them.
 
-Its process (:mod:`kgen.evaluator.correctness.desk`) answers the parent's requests. Inputs leave it in shared memory; expected
-values never do.
+Its process (:mod:`kgen.evaluator.correctness.desk`) answers the parent's requests. Inputs leave it in shared memory;
+expected values never do.
 """
 
 import time
@@ -20,15 +20,38 @@ from kgen.errors import ProblemError
 from kgen.evaluator.correctness import cudnn, moments
 from kgen.evaluator.correctness.batches import Batches, layouts
 from kgen.evaluator.correctness.cases import Case
-from kgen.evaluator.correctness.distributions import (DISTRIBUTIONS, FULL, HALF, REDUCED,
-                                                      Distribution, batch_size, change_inputs, change_weights,
-                                                      drawn_batches, joined, mixtures, seed_of, slice_batch)
+from kgen.evaluator.correctness.distributions import (
+    DISTRIBUTIONS,
+    FULL,
+    HALF,
+    REDUCED,
+    Distribution,
+    batch_size,
+    change_inputs,
+    change_weights,
+    drawn_batches,
+    joined,
+    mixtures,
+    seed_of,
+    slice_batch,
+)
 from kgen.evaluator.correctness.excuses import excuse
 from kgen.evaluator.correctness.fresh_inputs import FreshInputs
 from kgen.evaluator.correctness.outputs import Outputs
 from kgen.evaluator.correctness.products import Products
 from kgen.evaluator.correctness.random_runs import RandomRuns
-from kgen.evaluator.correctness.reference import Reference, Run, State, construct, draw_weights, flags, generator_states, made_on, seed_for, set_flags
+from kgen.evaluator.correctness.reference import (
+    Reference,
+    Run,
+    State,
+    construct,
+    draw_weights,
+    flags,
+    generator_states,
+    made_on,
+    seed_for,
+    set_flags,
+)
 from kgen.evaluator.correctness.resident import Resident
 from kgen.evaluator.correctness.tolerance import Expected, Typical, parts
 from kgen.evaluator.runtime.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span, tensors
@@ -54,14 +77,24 @@ Contents: TypeAlias = Callable[[int, int], list[Any]]  #: inputs: so many rows, 
 
 class Oracle:
     """The reference, its inputs and its expected values, for one problem on one device in one class of accuracy.
-    ``strict`` adds the input distributions of foreign candidates. ``most_rows`` bounds the rows of all distributions but
-    the first, and those in ``without`` are left out: how to judge with less memory. Float64 runs take about ``seconds``:
-    where they are slow, test cases have fewer rows, or are left out. Without ``other_batches``, all have the problem's rows.
-    Raises :class:`OfBatchError` where these must be tried without."""
+    ``strict`` adds the input distributions of foreign candidates. ``most_rows`` bounds the rows of all distributions
+    but the first, and those in ``without`` are left out: how to judge with less memory. Float64 runs take about
+    ``seconds``: where they are slow, test cases have fewer rows, or are left out. Without ``other_batches``, all have
+    the problem's rows. Raises :class:`OfBatchError` where these must be tried without."""
 
     def __init__(
-        self, problem: Problem, device: str, accuracy: str, secret: int, construction: int, *, shared: bool,
-        strict: bool, most_rows: int = 1 << 62, without: Sequence[str] = (), seconds: float = inf,
+        self,
+        problem: Problem,
+        device: str,
+        accuracy: str,
+        secret: int,
+        construction: int,
+        *,
+        shared: bool,
+        strict: bool,
+        most_rows: int = 1 << 62,
+        without: Sequence[str] = (),
+        seconds: float = inf,
         other_batches: bool = True,
     ) -> None:
         self.accuracy = Accuracy(accuracy)
@@ -95,8 +128,14 @@ class Oracle:
             self._states["drawn"] = self._draw_weights()
         self.rows = batch_size(self._given)
         self._few_rows = self.kind.reduced_rows  # of a reduced batch
-        every = DISTRIBUTIONS[:2] if self.accuracy is Accuracy.KERNELBENCH else (  # its own check tries no other values
-            *DISTRIBUTIONS, *drawn_batches(secret, self.rows))
+        every = (
+            DISTRIBUTIONS[:2]
+            if self.accuracy is Accuracy.KERNELBENCH
+            else (  # its own check tries no other values
+                *DISTRIBUTIONS,
+                *drawn_batches(secret, self.rows),
+            )
+        )
         self.distributions = tuple(d for d in every if (strict or d.own) and d.name not in without)
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._strict = strict
@@ -109,13 +148,17 @@ class Oracle:
         self._forward_work = 0.0  # seconds of processor time
         noted = {mode: self._look_at(mode) for mode in self.modes}
         calls = {mode: of.calls for mode, of in noted.items()}  # of cuDNN
-        self.operators = sum((of.operators for of in noted.values()), Counter[str]())  # that a forward in each mode calls
+        self.operators = sum(
+            (of.operators for of in noted.values()), Counter[str]()
+        )  # that a forward in each mode calls
         self.elementwise = set[str]().union(*(of.elementwise for of in noted.values()))
         if not self.output_bytes:
             raise ProblemError(f"{self.path}: forward returns no element: there is nothing to compare")
         self.runtime.free(CACHED_BYTES)
         convolves, multiplies = any(calls.values()), any(of.matmuls for of in noted.values())
-        in_tf32 = convolves or (multiplies and (self.accuracy is Accuracy.TF32 or torch.backends.cuda.matmul.allow_tf32))
+        in_tf32 = convolves or (
+            multiplies and (self.accuracy is Accuracy.TF32 or torch.backends.cuda.matmul.allow_tf32)
+        )
         if self.accuracy in (Accuracy.PYTORCH, Accuracy.TF32) and not self.half and not in_tf32:
             self.accuracy = Accuracy.FP32  # the flags change nothing then, and results are shared with fp32
             set_flags(self.accuracy)
@@ -124,13 +167,20 @@ class Oracle:
         self.is_large = self.bytes > _LARGE_BYTES
         few = max(2, (self.rows * _FEW_BYTES // self.bytes - 1) | 1)  # odd: more than whole tiles
         self.most_rows = min(most_rows, few) if self.is_large else most_rows
-        batches = Batches(lambda inputs, mode: self.reference.eager(inputs, self._states["drawn"], mode, 0), self.runtime.wait, self._given,
-                          self._states["drawn"])
+        batches = Batches(
+            lambda inputs, mode: self.reference.eager(inputs, self._states["drawn"], mode, 0),
+            self.runtime.wait,
+            self._given,
+            self._states["drawn"],
+        )
         tried = other_batches and self.rows > 1
         found = [batches.goes_by_rows(mode, self._reduced()) if tried else (False, False) for mode in self.modes]
         self.runtime.free(CACHED_BYTES)
         self.batch_free = found[0][0]
-        self.layouts = {mode: _with_one_row(own, batches.layouts_of_one_row(mode) if self.batch_free else []) for mode, own in self.layouts.items()}
+        self.layouts = {
+            mode: _with_one_row(own, batches.layouts_of_one_row(mode) if self.batch_free else [])
+            for mode, own in self.layouts.items()
+        }
         self._separable = {mode: alone and not self.random[mode] for mode, (_, alone) in zip(self.modes, found)}
         if self.batch_free:
             self.most_rows = min(self.most_rows, self._rows_in_time())
@@ -138,7 +188,9 @@ class Oracle:
         self.state_arena, self.state_node = Arena.holding(dict(self._states["drawn"]), self.place)
         self._states["drawn"] = self.state_arena.read(self.state_node, self.device)
         self.products = Products(self.reference, calls, self._given, self._states["drawn"])
-        self.outputs = Outputs(self.place, self.device, self.output_bytes, strict=strict, copies=self.output_bytes <= _LARGE_BYTES)
+        self.outputs = Outputs(
+            self.place, self.device, self.output_bytes, strict=strict, copies=self.output_bytes <= _LARGE_BYTES
+        )
         self.resident = Resident(self.device, self.output_bytes // 8)
         self.fresh, self.runs = FreshInputs(self), RandomRuns(self)
 
@@ -163,8 +215,8 @@ class Oracle:
         return noted
 
     def set_threads(self, threads: int) -> None:
-        """Compute with one thread where a forward is short on it, and with ``threads`` otherwise. The threads of a short
-        forward mostly wait for each other, and waiting threads keep processors from the first builds."""
+        """Compute with one thread where a forward is short on it, and with ``threads`` otherwise. The threads of a
+        short forward mostly wait for each other, and waiting threads keep processors from the first builds."""
         torch.set_num_threads(threads if self._forward_work > _LITTLE_WORK else 1)
         started = time.monotonic()
         if torch.get_num_threads() < threads:
@@ -188,7 +240,8 @@ class Oracle:
         return max(2, int(self._reduced() * share / took) | 1)
 
     def _make_pool(self, size: int) -> None:
-        """Put the problem's inputs of ``size`` bytes and others into one arena. Of large inputs, others have fewer rows."""
+        """Put the problem's inputs of ``size`` bytes and others into one arena. Of large inputs, others have fewer
+        rows."""
         some = max(1, self.rows * POOL_BYTES // size) if self.batch_free and size > POOL_BYTES else self.rows
         count = max(2, min(POOL_SETS, POOL_BYTES // max(size, 1)))
         other = describe(slice_batch(self._given, some))[1]
@@ -309,8 +362,11 @@ class Oracle:
             case.outputs, case.end = describe(list(eager) if weights != Weights.CONSTRUCTED else [eager[0]])
             self.runtime.free(CACHED_BYTES)
             where = " in float64"
-            case.noise = (distribution.values, distribution.batch) != ("given", FULL) or self.kind.accelerator or not all(
-                map(is_inexact, tensors([eager[0]])))
+            case.noise = (
+                (distribution.values, distribution.batch) != ("given", FULL)
+                or self.kind.accelerator
+                or not all(map(is_inexact, tensors([eager[0]])))
+            )
             # Where only the batch differs, eager's error on the problem's own inputs is part of the reference error.
             given = self.case(self.distributions[0].name, mode, weights).expected if distribution.shape_only else []
             typical = reduce(Typical.worst, (e.typical for e in given), Typical())
@@ -340,24 +396,31 @@ class Oracle:
         how = distribution.weights if weights != Weights.CONSTRUCTED else "drawn"
         return change_weights(self._weights(weights), how, self.ties)
 
-    def _expect(self, contents: Contents, rows: int, state: State, case: Case, eager_run: Run,
-                typical: Typical) -> list[Expected]:
+    def _expect(
+        self, contents: Contents, rows: int, state: State, case: Case, eager_run: Run, typical: Typical
+    ) -> list[Expected]:
         """The expected values of ``case``, whose inputs are ``rows`` rows of ``contents``."""
         run = self._by_slices(self.reference.exact, contents, rows, state, case)
-        found = (replace(Expected.begun(name + path, e64, e32), either=name == _STATE).settle(typical)
-                 for name, exacts, eagers in zip(("output", _STATE), run, eager_run)
-                 for (path, e64), (_, e32) in zip(leaves(exacts), leaves(eagers)) if isinstance(e64, torch.Tensor))
+        found = (
+            replace(Expected.begun(name + path, e64, e32), either=name == _STATE).settle(typical)
+            for name, exacts, eagers in zip(("output", _STATE), run, eager_run)
+            for (path, e64), (_, e32) in zip(leaves(exacts), leaves(eagers))
+            if isinstance(e64, torch.Tensor)
+        )
         large = self.is_large and not self.random[case.mode]  # as in TF32, half of the memory is enough then
         return [expected.narrowed() if large else expected for expected in found]
 
     def widen(self, case: Case) -> bool:
-        """Add float64 runs with roundings to the errors of ``case``, whose inputs are held, once. Returns whether it did."""
+        """Add float64 runs with roundings to the errors of ``case``, whose inputs are held, once. Returns whether it
+        did."""
         if case.widened or not case.expected:
             return False
         case.widened, case.aside, started = True, [], time.monotonic()
         rows = batch_size(case.inputs)
         everywhere = self.accuracy is Accuracy.TF32
-        run = partial(self.reference.exact, noise=True, products=None if everywhere else self.products.errors(case.mode, rows))
+        run = partial(
+            self.reference.exact, noise=True, products=None if everywhere else self.products.errors(case.mode, rows)
+        )
         state = self.state(case.distribution, case.weights)
         for turn in range(NOISY_RUNS):
             if turn and time.monotonic() - started > self._seconds / _OF_A_CASE:
@@ -385,6 +448,7 @@ class Oracle:
 
     def _exactly(self, case: Case, state: State) -> Callable[..., list[torch.Tensor]]:
         """The function that gives the outputs of ``case`` for other inputs in float64, and how."""
+
         def exact(inputs: list[Any], **how: bool) -> list[torch.Tensor]:
             run = partial(self.reference.exact, **how)
             return tensors(self._by_slices(run, partial(slice_batch, inputs), batch_size(inputs), state, case))
@@ -400,14 +464,18 @@ class Oracle:
             return self.judge(case, values, own_numbers=own_numbers)
         if not own_numbers or not self.random[case.mode]:
             return rows
-        return [row if spread is None else row | spread.judge([moments.sampled(value)], self.accuracy)
-                for spread, row, value in zip(self.runs.spreads(case, moments.FEW), rows, values)]
+        return [
+            row if spread is None else row | spread.judge([moments.sampled(value)], self.accuracy)
+            for spread, row, value in zip(self.runs.spreads(case, moments.FEW), rows, values)
+        ]
 
-    def judge_timed(self, key: int, like: Case, values: list[torch.Tensor], *, own_numbers: bool) -> list[dict[str, Any]]:
+    def judge_timed(
+        self, key: int, like: Case, values: list[torch.Tensor], *, own_numbers: bool
+    ) -> list[dict[str, Any]]:
         """Error figures of the timed call with ``key``; the test case ``like`` has all rows. PyTorch's own output is
         expected, since it is as fast as the call; its error in that test case sets the tolerance. A refused output is
-        judged again in full, against float64 on the call's own inputs. A foreign one has roundings only if ``like`` has,
-        since it may be another one than it was in validation."""
+        judged again in full, against float64 on the call's own inputs. A foreign one has roundings only if ``like``
+        has, since it may be another one than it was in validation."""
         case = replace(like, rng=seed_of(key), inputs=[], spreads=[], widened=True)
         contents, state = partial(_contents, self, key), self._weights(like.weights)
         eager = self._by_slices(self.reference.eager, contents, self.rows, state, case)
@@ -425,8 +493,12 @@ def _contents(oracle: Oracle, key: int, count: int, first: int) -> list[Any]:
     """``count`` rows, from the row ``first`` on, of the inputs in the timed call with ``key``."""
     full = [x for x in tensors(oracle.pool[0]) if 0 not in x.shape]
     mixed = zip(full, mixtures(full, [[x for x in tensors(one) if 0 not in x.shape] for one in oracle.pool], key))
-    made = {id(x): content.rows(*(first, count) if x.ndim and len(x) == oracle.rows else (0, len(content.first))).view(
-        x.shape[:1] and (-1, *x.shape[1:])) for x, content in mixed}
+    made = {
+        id(x): content.rows(*(first, count) if x.ndim and len(x) == oracle.rows else (0, len(content.first))).view(
+            x.shape[:1] and (-1, *x.shape[1:])
+        )
+        for x, content in mixed
+    }
     return map_tensors(oracle.pool[0], lambda x: made.get(id(x), x))
 
 
@@ -439,16 +511,18 @@ def _refuse_others(path: str, says: str, value: Any) -> None:
     """Raise :class:`ProblemError` if ``value`` holds something that cannot cross between processes."""
     other = next((node["type"] for node in nodes(describe(value)[0]) if node["kind"] == "other"), None)
     if other is not None:
-        raise ProblemError(f"{path}: {says} a {other}: kgen takes tensors, numbers, strings and None, alone or in "
-                           "lists, tuples and dicts")
+        raise ProblemError(
+            f"{path}: {says} a {other}: kgen takes tensors, numbers, strings and None, alone or in "
+            "lists, tuples and dicts"
+        )
 
 
-def _with_one_row(own: Sequence[Sequence[Sequence[int]]], of_one: Sequence[Sequence[Sequence[int]]]) -> Sequence[Sequence[Sequence[int]]]:
+def _with_one_row(
+    own: Sequence[Sequence[Sequence[int]]], of_one: Sequence[Sequence[Sequence[int]]]
+) -> Sequence[Sequence[Sequence[int]]]:
     """Layouts of outputs with those of one row behind them, where forward returns as many tensors of one row."""
     return [[*x, *y] for x, y in zip(own, of_one)] if len(own) == len(of_one) else own
 
 
 def _is_finite(value: Any) -> bool:
     return all(bool(part.isfinite().all()) for x in tensors(value) for _, (part,) in parts(x))
-
-

@@ -12,7 +12,9 @@ from kgen.protocol import LibraryProduct
 class Products:
     """The calls of cuDNN in a forward on the inputs ``given`` with the weights ``state``, by mode."""
 
-    def __init__(self, reference: Reference, calls: Mapping[str, Sequence[cudnn.Call]], given: list[Any], state: State) -> None:
+    def __init__(
+        self, reference: Reference, calls: Mapping[str, Sequence[cudnn.Call]], given: list[Any], state: State
+    ) -> None:
         self._reference, self._calls, self._given, self._state = reference, calls, given, state
         self._rows = batch_size(given)
         self._errors_of_calls: dict[tuple[str, int], tuple[float, ...]] = {}  # by mode and rows

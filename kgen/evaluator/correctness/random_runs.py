@@ -28,13 +28,20 @@ class RandomRuns:
         """Keep a run of a subject, the first under the case's own seed. Of ``count`` runs, the figures of each tensor,
         and whether their random numbers are PyTorch's."""
         spreads, runs = self.spreads(case, moments.MANY), self._runs.setdefault(subject, [])
-        runs.append([e.judge(value, self._oracle.accuracy) if spread is None else moments.sampled(value)
-                     for spread, e, value in zip(spreads, case.expected, values)])
+        runs.append(
+            [
+                e.judge(value, self._oracle.accuracy) if spread is None else moments.sampled(value)
+                for spread, e, value in zip(spreads, case.expected, values)
+            ]
+        )
         if len(runs) < count:
             return {}
         every = list(zip(spreads, case.expected, zip(*self._runs.pop(subject))))
-        rows = [(moments.worst(found) if spread is None else spread.judge(found, self._oracle.accuracy)) | {"output": e.name}
-                for spread, e, found in every]
+        rows = [
+            (moments.worst(found) if spread is None else spread.judge(found, self._oracle.accuracy))
+            | {"output": e.name}
+            for spread, e, found in every
+        ]
         same = any(spread.same_numbers(found[0], moments.sampled(e.exact)) for spread, e, found in every if spread)
         return {"rows": rows, "same_numbers": same}
 
@@ -44,9 +51,14 @@ class RandomRuns:
             oracle = self._oracle
             state, seeds = oracle.state(case.distribution, case.weights), itertools.count(oracle.secret + 1)
             exact, eager = (
-                [list(map(moments.sampled, tensors(list(run(case.inputs, state, case.mode, next(seeds))))))
-                 for _ in range(count)]
-                for run, count in ((oracle.reference.exact, moments.EXACT), (oracle.reference.eager, eager_runs)))
-            case.spreads = [None if e.skipped else moments.Spread.of(*found)
-                            for e, *found in zip(case.expected, zip(*exact), zip(*eager))]
+                [
+                    list(map(moments.sampled, tensors(list(run(case.inputs, state, case.mode, next(seeds))))))
+                    for _ in range(count)
+                ]
+                for run, count in ((oracle.reference.exact, moments.EXACT), (oracle.reference.eager, eager_runs))
+            )
+            case.spreads = [
+                None if e.skipped else moments.Spread.of(*found)
+                for e, *found in zip(case.expected, zip(*exact), zip(*eager))
+            ]
         return case.spreads

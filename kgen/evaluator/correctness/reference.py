@@ -27,17 +27,29 @@ aten = torch.ops.aten
 _ONE_IN = 8  #: one in so many elements of a constant parameter gets the other sign
 _DOUBLED = {torch.complex64: torch.complex128} | dict.fromkeys((torch.float32, *HALF), torch.float64)
 #: Operators that give whole numbers, which are not rounded: a later floor would give the number below.
-_WHOLE = frozenset(getattr(aten, name + place).default
-                   for name in ("ceil", "floor", "round", "sign", "trunc") for place in ("", "_"))
+_WHOLE = frozenset(
+    getattr(aten, name + place).default for name in ("ceil", "floor", "round", "sign", "trunc") for place in ("", "_")
+)
 #: Operators that do not say which of equal elements comes first.
-_UNORDERED = frozenset({
-    aten.sort.default, aten.topk.default, aten.kthvalue.default, aten.median.dim, aten.nanmedian.dim, aten.mode.default,
-})
+_UNORDERED = frozenset(
+    {
+        aten.sort.default,
+        aten.topk.default,
+        aten.kthvalue.default,
+        aten.median.dim,
+        aten.nanmedian.dim,
+        aten.mode.default,
+    }
+)
 #: Operators that subtract a mean: they give out, mean and inverse standard deviation.
-_NORMS = frozenset({
-    aten.native_layer_norm.default, aten.native_group_norm.default, aten.native_batch_norm.default,
-    aten.cudnn_batch_norm.default,
-})
+_NORMS = frozenset(
+    {
+        aten.native_layer_norm.default,
+        aten.native_group_norm.default,
+        aten.native_batch_norm.default,
+        aten.cudnn_batch_norm.default,
+    }
+)
 #: Operators that multiply their last two arguments.
 _PRODUCTS = cudnn.MATMULS | {aten.mul.Tensor}
 _CONTAINERS = (torch.Tensor, list, tuple, dict)
@@ -46,8 +58,12 @@ _APART, _LEAST = 2.0**-22, 1e-290  #: relative, as a softmax errs in float32, an
 
 
 #: The switches of PyTorch that say how library calls are computed, as (module, name).
-_FLAGS = ((torch.backends.cuda.matmul, "allow_tf32"), (torch.backends.cudnn, "allow_tf32"),
-          (torch.backends.cudnn, "benchmark"), (torch.backends.cudnn, "deterministic"))
+_FLAGS = (
+    (torch.backends.cuda.matmul, "allow_tf32"),
+    (torch.backends.cudnn, "allow_tf32"),
+    (torch.backends.cudnn, "benchmark"),
+    (torch.backends.cudnn, "deterministic"),
+)
 
 
 def set_flags(accuracy: str, given: Sequence[bool] = ()) -> None:
@@ -73,8 +89,8 @@ def generator_states(devices: Sequence[torch.device | str]) -> list[torch.Tensor
 def seed_for(device: str, number: int) -> None:
     """Seed the random numbers of a device, and of the CPU.
 
-    ``torch.manual_seed`` formats the whole stack for each kind of device that has not started. On the CPU, that took a third
-    of the time of a small reference.
+    ``torch.manual_seed`` formats the whole stack for each kind of device that has not started. On the CPU, that took a
+    third of the time of a small reference.
     """
     if kind_of(device).accelerator:
         torch.manual_seed(number)
@@ -100,11 +116,12 @@ def construct(make: Callable[[], torch.nn.Module], device: str, seed: int) -> to
     return made_on(device, seed, lambda: make().to(device))
 
 
-def draw_weights(loaded: LoadedProblem, device: str, seed: int, *, signs: bool = True,
-                 others: Collection[str] = ()) -> dict[str, torch.Tensor]:
+def draw_weights(
+    loaded: LoadedProblem, device: str, seed: int, *, signs: bool = True, others: Collection[str] = ()
+) -> dict[str, torch.Tensor]:
     """A state dict drawn from ``seed`` in which constant tensors become random, with ``signs`` in both signs. Fresh
-    modules have scales of one, biases and means of zero, variances of one: they hide wrong folds. The tensors of no state
-    dict that are named in ``others`` are drawn, too."""
+    modules have scales of one, biases and means of zero, variances of one: they hide wrong folds. The tensors of no
+    state dict that are named in ``others`` are drawn, too."""
     model = construct(loaded.model, device, seed)
     parameters = dict(model.named_parameters())
     generator = torch.Generator().manual_seed(seed + 1)
@@ -169,9 +186,9 @@ def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
 
 @dataclass(eq=False)
 class _Rounding(Eager):
-    """Runs random operators in ``dtype`` and all others in float64. With ``noise``, each operator's result is rounded to
-    ``dtype``, and the order of equal elements is random. ``tf32`` tells for each call of cuDNN, in order, whether its
-    operands are rounded to TF32. ``None`` rounds those of every product."""
+    """Runs random operators in ``dtype`` and all others in float64. With ``noise``, each operator's result is rounded
+    to ``dtype``, and the order of equal elements is random. ``tf32`` tells for each call of cuDNN, in order, whether
+    its operands are rounded to TF32. ``None`` rounds those of every product."""
 
     noise: torch.Generator | None
     dtype: torch.dtype
@@ -215,8 +232,9 @@ class _Rounding(Eager):
             return slice(0, 2) if self.tf32 is None or (number < len(self.tf32) and self.tf32[number]) else None
         return slice(count - 2, count) if self.tf32 is None and func in cudnn.MATMULS else None
 
-    def _round_means(self, func: Any, args: Sequence[Any], out: torch.Tensor, mean: torch.Tensor,
-                     inverse: torch.Tensor) -> None:
+    def _round_means(
+        self, func: Any, args: Sequence[Any], out: torch.Tensor, mean: torch.Tensor, inverse: torch.Tensor
+    ) -> None:
         """Change a norm's result as if its means were rounded before they are subtracted."""
         by_channel = func is not aten.native_layer_norm.default
         weight, channels = args[1 if by_channel else 2], [-1, *[1] * (out.ndim - 2)]
@@ -243,8 +261,8 @@ class _Rounding(Eager):
 
     def _in_any_order(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` with equal numbers made different, non-finite ones too (NaN is the largest). Every second turn reverses
-        the order of the turn before, so that two equal elements come in both orders. Numbers too small for eager's dtype
-        are equal there: all are zero."""
+        the order of the turn before, so that two equal elements come in both orders. Numbers too small for eager's
+        dtype are equal there: all are zero."""
         x = torch.where(x.abs() < torch.finfo(self.dtype).tiny, 0.0, x)
         drawn = self._uniform(x, torch.Generator(x.device).manual_seed(self.turn // 2)) * (-1) ** self.turn
         large = x.nan_to_num(nan=2.0, posinf=1.0, neginf=-1.0) * (1 + drawn / 4) / _LEAST
@@ -256,7 +274,9 @@ class _Rounding(Eager):
         if x.dtype == torch.float64 and x.numel():
             flat = x.view(-1) if x.is_contiguous() else x
             for part in flat.split(kind_of(x.device).rounded_at_once):
-                part.mul_(self._uniform(part, most=epsilon or epsilon_of(self.dtype)).add_(1.0))  # an infinity stays one
+                part.mul_(
+                    self._uniform(part, most=epsilon or epsilon_of(self.dtype)).add_(1.0)
+                )  # an infinity stays one
         return x
 
     def _uniform(self, x: torch.Tensor, generator: torch.Generator | None = None, most: float = 1.0) -> torch.Tensor:
@@ -285,7 +305,8 @@ def _exactly() -> Iterator[None]:
 
 class Reference:
     """The problem's model as it is and in float64 on one device, run with any weights. Candidates are constructed with
-    the same ``seed``. ``dtype`` is the one in which eager rounds: float32, or the half type of all weights and inputs."""
+    the same ``seed``. ``dtype`` is the one in which eager rounds: float32, or the half type of all weights and
+    inputs."""
 
     def __init__(self, loaded: LoadedProblem, device: str, seed: int) -> None:
         self.device = device
@@ -307,9 +328,9 @@ class Reference:
         return {name: first[id(p)] for name, p in named if first.setdefault(id(p), name) != name}
 
     def find_unsaved(self, inputs: Sequence[Any], state: State, modes: Sequence[str]) -> list[str]:
-        """The names of tensors in no state dict that a forward in one of the ``modes`` writes. They are set again before
-        each forward. An attribute that forward replaces is one where forward reads it first: else another call makes it
-        anew."""
+        """The names of tensors in no state dict that a forward in one of the ``modes`` writes. They are set again
+        before each forward. An attribute that forward replaces is one where forward reads it first: else another call
+        makes it anew."""
         model = self.single
         own = _memory([*model.parameters(), *model.state_dict().values()])
         before = {name: x for name, x in unsaved(model).items() if not _memory([x]) & own}
@@ -327,7 +348,9 @@ class Reference:
                     self.unsaved[name] = begun[name]
         return list(self.unsaved)
 
-    def _reads(self, held: torch.Tensor, name: str, found: tuple[list[torch.Tensor], torch.Tensor], call: tuple) -> bool:
+    def _reads(
+        self, held: torch.Tensor, name: str, found: tuple[list[torch.Tensor], torch.Tensor], call: tuple
+    ) -> bool:
         """Whether another value in ``held``, the attribute ``name``, changes what forward returns or leaves there."""
         inputs, state, mode = call
         begun = held.detach().clone()
@@ -363,16 +386,28 @@ class Reference:
         """How exactly cuDNN multiplies in each of ``calls``: relative errors, 0 where the flags rule TF32 out."""
         return self._products.errors(calls) if self.allows_tf32 else (0.0,) * len(calls)
 
-    def exact(self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False,
-              products: Sequence[float] | None = (), **how: bool) -> Run:
+    def exact(
+        self,
+        inputs: Sequence[Any],
+        state: State,
+        mode: str,
+        rng: int,
+        *,
+        noise: bool = False,
+        products: Sequence[float] | None = (),
+        **how: bool,
+    ) -> Run:
         """Output and buffers after one forward in float64. ``noise`` rounds to eager's dtype after each operator. It
-        rounds operands to TF32 in those calls of cuDNN whose errors in ``products`` are as large. ``None`` stands for all.
-        ``bare`` gives NaN for fully masked attention, where PyTorch gives 0. ``sparse`` leaves out products of zero with
-        a non-finite number."""
+        rounds operands to TF32 in those calls of cuDNN whose errors in ``products`` are as large. ``None`` stands for
+        all. ``bare`` gives NaN for fully masked attention, where PyTorch gives 0. ``sparse`` leaves out products of
+        zero with a non-finite number."""
         inputs = map_tensors(list(inputs), lambda x: x.to(self.device, _DOUBLED.get(x.dtype, x.dtype), copy=True))
         tf32 = None if products is None else [error >= TF32_LEAST for error in products]
-        rounding = _Rounding(self._noise, self.dtype, tf32=tf32, turn=next(self._turns)) if noise else (
-            _Rounding(None, self.dtype, **how))
+        rounding = (
+            _Rounding(self._noise, self.dtype, tf32=tf32, turn=next(self._turns))
+            if noise
+            else (_Rounding(None, self.dtype, **how))
+        )
         with _exactly(), rounding:
             output, buffers = self._forward(self.double, inputs, state, mode, rng)
             output = _kept(output, self.double)
@@ -391,7 +426,8 @@ class Reference:
         return output, {name: x.clone() for name, x in self._state_tensors(model).items() if name in state}
 
     def _set_state(self, model: torch.nn.Module, state: State) -> None:
-        """Load the state dict, and set again all that no state dict has: ``state``'s values, or those of construction."""
+        """Load the state dict, and set again all that no state dict has: ``state``'s values, or those of
+        construction."""
         model.load_state_dict({name: x for name, x in state.items() if name not in self.unsaved})
         for own, begun in self._begun[model]:
             own.update(begun)

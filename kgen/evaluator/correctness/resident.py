@@ -4,11 +4,14 @@ from kgen.devices.kinds import HOST, kind_of
 from kgen.evaluator.correctness.cases import Case
 from kgen.evaluator.correctness.distributions import Distribution
 
-_RESIDENT_BYTES = 1 << 30  #: bytes of expected values on a GPU beside those of the problem's own inputs; others move to the host
+_RESIDENT_BYTES = (
+    1 << 30
+)  #: bytes of expected values on a GPU beside those of the problem's own inputs; others move to the host
 
 
 class Resident:
-    """The cases whose expected values are on ``device``. Beside the largest, they have ``room`` bytes and a constant more."""
+    """The cases whose expected values are on ``device``. Beside the largest, they have ``room`` bytes and a constant
+    more."""
 
     def __init__(self, device: str, room: int) -> None:
         self._device, self._room = device, room
@@ -16,8 +19,8 @@ class Resident:
         self._resident: list[Case] = []  # the latest used last
 
     def keep(self, case: Case, own: Distribution) -> None:
-        """Bring a case's expected values to the device. Of too many, those used longest ago move to the host. Those of the
-        distribution ``own``, the problem's inputs with all rows, move only for others of their kind."""
+        """Bring a case's expected values to the device. Of too many, those used longest ago move to the host. Those of
+        the distribution ``own``, the problem's inputs with all rows, move only for others of their kind."""
         if not self._apart:
             return
         if any(e.exact.device.type == HOST.name for e in case.expected):

@@ -6,8 +6,8 @@ One is eager PyTorch's error in the same place. The other is that of float64 run
 operator. They run before a value is refused: eager may be exact by luck, as where a sum cancels. The whole tells
 precision; rows and columns show gross errors that the whole hides, as where rows differ in size.
 
-The ratio of two single errors tells nothing: either may be small by luck. So a tensor of few independent errors, such as
-a loss, is judged by the root mean square over several inputs (:func:`pooled`).
+The ratio of two single errors tells nothing: either may be small by luck. So a tensor of few independent errors, such
+as a loss, is judged by the root mean square over several inputs (:func:`pooled`).
 """
 
 import math
@@ -77,8 +77,12 @@ class Typical:
     columns: float = inf  # and in a column
 
     def worst(self, other: "Typical") -> "Typical":
-        return Typical(max(self.rms, other.rms), max(self.maximum, other.maximum), min(self.rows, other.rows),
-                       min(self.columns, other.columns))
+        return Typical(
+            max(self.rms, other.rms),
+            max(self.maximum, other.maximum),
+            min(self.rows, other.rows),
+            min(self.columns, other.columns),
+        )
 
 
 def epsilon_of(dtype: torch.dtype) -> float:
@@ -121,7 +125,11 @@ def _spread(values: torch.Tensor, errors: Iterable[torch.Tensor]) -> torch.Tenso
     of the expected values, of eager's errors and of different values. It is 1 where all rows are equal, as for zero
     inputs: they err like one row."""
     rows = as_matrix(values)
-    if len(rows) > 1 and rows.shape[1] >= LINE_ELEMENTS and all(bool((x == rows[0]).all()) for _, (x,) in parts(values)):
+    if (
+        len(rows) > 1
+        and rows.shape[1] >= LINE_ELEMENTS
+        and all(bool((x == rows[0]).all()) for _, (x,) in parts(values))
+    ):
         return torch.ones((), dtype=torch.float64, device=values.device)
     carriers = _carriers(part for _, (part,) in parts(values))
     return torch.minimum(carriers, _carriers(errors)).clamp(max=_different(values))
@@ -195,9 +203,9 @@ class Expected:
 
     @classmethod
     def begun(cls, name: str, exact: torch.Tensor, eager: torch.Tensor) -> "Expected":
-        """A tensor that is ``exact`` in float64 and ``eager`` by PyTorch; :meth:`see` adds runs, :meth:`settle` ends it.
-        Integers and truth values must be equal to eager's, except where another run differs. If that is over half of a
-        row, the rest of the row may differ too (orders of equal elements)."""
+        """A tensor that is ``exact`` in float64 and ``eager`` by PyTorch; :meth:`see` adds runs, :meth:`settle` ends
+        it. Integers and truth values must be equal to eager's, except where another run differs. If that is over half
+        of a row, the rest of the row may differ too (orders of equal elements)."""
         if not is_inexact(exact):
             found = cls(name, eager, None)
             found.see(exact)
@@ -255,7 +263,9 @@ class Expected:
         rms = torch.maximum(error.rms, least * size.rms)
         maximum = torch.maximum(torch.maximum(error.maximum, typical.maximum * size.rms), self.epsilon * size.maximum)
         lines = []
-        for own, sizes, zeros in zip((error.rows, error.columns), (size.rows, size.columns), _mostly_zero(self._values())):
+        for own, sizes, zeros in zip(
+            (error.rows, error.columns), (size.rows, size.columns), _mostly_zero(self._values())
+        ):
             line = torch.maximum(own, _middle_share(own, sizes).nan_to_num(0.0).clamp(min=least) * sizes)
             # Zeros that a threshold made are exact in eager, and an error of the whole's size may cross the threshold.
             lines.append(torch.where(zeros, torch.maximum(line, rms / LINE_FACTOR), line))
@@ -281,12 +291,23 @@ class Expected:
         free = _non_finite(eager)
         sizes = figures(_finite(part.double()) for _, (part,) in parts(eager))
         by = TIMED_FACTOR * (sizes.rms / self.sizes.rms if self.sizes.rms else 1.0)
-        lines = [(TIMED_FACTOR * _middle_share(allowed, size) * mine).nan_to_num(nan=inf, posinf=inf)
-                 for allowed, size, mine in ((self.allowed.rows, self.sizes.rows, sizes.rows),
-                                             (self.allowed.columns, self.sizes.columns, sizes.columns))]
+        lines = [
+            (TIMED_FACTOR * _middle_share(allowed, size) * mine).nan_to_num(nan=inf, posinf=inf)
+            for allowed, size, mine in (
+                (self.allowed.rows, self.sizes.rows, sizes.rows),
+                (self.allowed.columns, self.sizes.columns, sizes.columns),
+            )
+        ]
         error, allowed = (Figures(by * of.rms, by * of.maximum, *lines) for of in (self.reference_error, self.allowed))
-        return Expected(self.name, eager, None if free is None else eager, free=free, sizes=sizes, reference_error=error,
-                        allowed=allowed)
+        return Expected(
+            self.name,
+            eager,
+            None if free is None else eager,
+            free=free,
+            sizes=sizes,
+            reference_error=error,
+            allowed=allowed,
+        )
 
     def narrowed(self) -> "Expected":
         """The same with exact values in float32, where PyTorch errs so much more than these do."""
@@ -298,6 +319,7 @@ class Expected:
 
     def to(self, device: str) -> "Expected":
         """The same with its tensors on ``device``."""
+
         def moved(value: Any) -> Any:
             if isinstance(value, Figures):
                 return value.each(moved)
@@ -354,13 +376,16 @@ class Expected:
         rms, maximum, *shares = torch.stack([mine.rms, mine.maximum, *kept]).tolist()
         if not math.isfinite(rms):
             bad = int((~torch.isfinite(value)).sum())
-            return self._row(ok=False, note=f"{bad} of {value.numel()} elements are not finite, some where PyTorch's are")
+            return self._row(
+                ok=False, note=f"{bad} of {value.numel()} elements are not finite, some where PyTorch's are"
+            )
         used = max(shares)
         return self._row(rms=rms, maximum=maximum, ratio=self._ratio(rms, self.eager_rms), used=used, ok=used <= 1.0)
 
     def figures_of(self, value: torch.Tensor, tolerated: list[torch.Tensor] | None = None) -> Figures:
         """The figures of the error of ``value``. ``tolerated`` takes the largest share of KernelBench's tolerance of
         each part."""
+
         def errors() -> Iterator[torch.Tensor]:
             for first, (mine, exact) in parts(value, self.exact):
                 error = _without(mine.double() - exact, first, self.free)
@@ -375,13 +400,15 @@ class Expected:
         return rms / eager_rms if eager_rms > TINY else None
 
     def _shares(self, mine: Figures) -> list[torch.Tensor]:
-        """All figures in shares of their tolerances: the whole's two, then the largest of the rows and of the columns."""
+        """All figures in shares of their tolerances: the whole's two, then the largest of the rows and of the
+        columns."""
         assert self.allowed is not None
         return [*vars(mine.each(_share_of, self.allowed)).values()]
 
     @property
     def may_be_pooled(self) -> bool:
-        """Whether fresh inputs may decide. With others, other numbers are not finite, or there is no memory to keep them."""
+        """Whether fresh inputs may decide. With others, other numbers are not finite, or there is no memory to keep
+        them."""
         return self.few and self.free is None and self.exact.numel() <= FEW_ELEMENTS
 
     def is_clear(self, row: Mapping[str, Any]) -> bool:
@@ -412,12 +439,22 @@ class Expected:
             return self._row(ok=False, note=note or "an element is not finite where PyTorch's is", runs=len(every))
         eager = _together((e.eager_rms, e.eager_maximum) for e in every)
         size = _together((float(e.sizes.rms), float(e.sizes.maximum)) for e in every if e.sizes is not None)
-        allowed = [max(factor * max(own, noise), FLOOR_OF_FEW * self.epsilon * of) + TINY
-                   for factor, own, noise, of in zip((RMS_FACTOR, MAX_FACTOR), eager, self.noise, size)]
+        allowed = [
+            max(factor * max(own, noise), FLOOR_OF_FEW * self.epsilon * of) + TINY
+            for factor, own, noise, of in zip((RMS_FACTOR, MAX_FACTOR), eager, self.noise, size)
+        ]
         lines = torch.stack(self._shares(mine[0])[2:]).tolist()
         used = max(rms / allowed[0], maximum / allowed[1], *lines)
-        return row(rms=rms, maximum=maximum, eager_rms=eager[0], eager_maximum=eager[1], ratio=self._ratio(rms, eager[0]),
-                   used=used, ok=used <= 1.0, runs=len(every))
+        return row(
+            rms=rms,
+            maximum=maximum,
+            eager_rms=eager[0],
+            eager_maximum=eager[1],
+            ratio=self._ratio(rms, eager[0]),
+            used=used,
+            ok=used <= 1.0,
+            runs=len(every),
+        )
 
     def _other_kind(self, value: torch.Tensor) -> str:
         """The fault of ``value`` where eager and float64 are both not finite; it may be like either of them."""
@@ -462,8 +499,10 @@ def _allowed(error: Figures, size: Figures, factor: float, epsilon: float) -> Fi
     return Figures(
         torch.maximum(factor * RMS_FACTOR * error.rms, FLOOR_RMS * epsilon * size.rms),
         torch.maximum(factor * MAX_FACTOR * error.maximum, FLOOR_MAX * epsilon * size.maximum),
-        *(LINE_FACTOR * lines if length >= LINE_ELEMENTS else torch.full_like(lines, inf)
-          for lines, length in ((error.rows, len(error.columns)), (error.columns, len(error.rows)))),
+        *(
+            LINE_FACTOR * lines if length >= LINE_ELEMENTS else torch.full_like(lines, inf)
+            for lines, length in ((error.rows, len(error.columns)), (error.columns, len(error.rows)))
+        ),
     )
 
 

@@ -57,13 +57,20 @@ class Failure(Exception):
 
 
 class OracleFailed(EvaluatorError):
-    """The oracle failed. ``case`` is the test case that it worked on. ``memory`` says whether memory ran out, ``late`` whether
-    it did not answer in time. ``died`` says whether its process ended, and ``by_itself`` whether no other process ended it.
-    ``of_batch`` says that another batch than the problem's ended the device's work."""
+    """The oracle failed. ``case`` is the test case that it worked on. ``memory`` says whether memory ran out, ``late``
+    whether it did not answer in time. ``died`` says whether its process ended, and ``by_itself`` whether no other
+    process ended it. ``of_batch`` says that another batch than the problem's ended the device's work."""
 
     def __init__(
-        self, text: str, case: str = "", memory: bool = False, *, late: bool = False, died: bool = False,
-        by_itself: bool = False, of_batch: bool = False,
+        self,
+        text: str,
+        case: str = "",
+        memory: bool = False,
+        *,
+        late: bool = False,
+        died: bool = False,
+        by_itself: bool = False,
+        of_batch: bool = False,
     ) -> None:
         super().__init__(f"the reference failed{f' in the test case {case!r}' if case else ''}: {text}")
         self.text = text
@@ -106,9 +113,11 @@ class OracleClient:
         self._failure: OracleFailed | None = None  # for good: a late answer would be taken for one to the next request
         self._cases: dict[tuple[str, str, str], CaseHandle] = {}
 
-    def ask(self, do: str, fds: Sequence[int] = (), *, until: float = inf, **request: Any) -> tuple[dict[str, Any], list[int]]:
-        """The oracle's answer, until a time on the monotonic clock. Raises :class:`OracleFailed`, :class:`ProblemError` when
-        the problem is at fault, and :class:`DeviceError` when the device is missing."""
+    def ask(
+        self, do: str, fds: Sequence[int] = (), *, until: float = inf, **request: Any
+    ) -> tuple[dict[str, Any], list[int]]:
+        """The oracle's answer, until a time on the monotonic clock. Raises :class:`OracleFailed`, :class:`ProblemError`
+        when the problem is at fault, and :class:`DeviceError` when the device is missing."""
         case = str(request.get("case", ""))
         with self._lock:
             if self._failure is not None:
@@ -118,15 +127,22 @@ class OracleClient:
                 reply, got = self.child.ask({"do": do} | request, fds, deadline=min(asked + self._seconds, until))
             except ChildDied as error:
                 by_itself = not error.from_outside
-                self._failure = OracleFailed(f"its process {error}", case, error.for_memory, died=True, by_itself=by_itself)
+                self._failure = OracleFailed(
+                    f"its process {error}", case, error.for_memory, died=True, by_itself=by_itself
+                )
                 raise self._failure from error
             except ChannelTimeout as error:
                 self._failure = OracleFailed(f"no answer within {time.monotonic() - asked:.0f} s", case, late=True)
                 raise self._failure from error
         if "error" in reply:
             kind = ProblemError if reply.get("problem") else DeviceError if reply.get("device") else None
-            raise kind(reply["error"]) if kind else OracleFailed(
-                reply["error"], case, reply.get("memory", False), of_batch=reply.get("of_batch", False))
+            raise (
+                kind(reply["error"])
+                if kind
+                else OracleFailed(
+                    reply["error"], case, reply.get("memory", False), of_batch=reply.get("of_batch", False)
+                )
+            )
         return reply, got
 
     def case(self, name: str, mode: str, weights: str) -> CaseHandle:
@@ -146,10 +162,13 @@ class OracleClient:
         return Judged(rows, reply.get("same_numbers", False), reply.get("unclear", 0))
 
     def draws(self, worker: "WorkerClient", case: CaseHandle) -> tuple[dict[str, Any], list[int]]:
-        """Fresh inputs of ``case``, and descriptors of their memory and of the memory for what a worker makes of them."""
+        """Fresh inputs of ``case``, and descriptors of their memory and of the memory for what a worker makes of
+        them."""
         return self.ask("draws", subject=worker.subject, **_named(case))
 
-    def judge_draws(self, worker: "WorkerClient", case: CaseHandle, rows: list[CaseErrors], count: int) -> tuple[list[CaseErrors], int]:
+    def judge_draws(
+        self, worker: "WorkerClient", case: CaseHandle, rows: list[CaseErrors], count: int
+    ) -> tuple[list[CaseErrors], int]:
         """``rows`` with the figures of ``count`` fresh inputs too where these decide, and how many more must tell."""
         reply, _ = self.ask("judge_draws", subject=worker.subject, count=count, **_named(case))
         rows = [*rows]
@@ -197,7 +216,9 @@ class WorkerClient:
         try:
             return self.ask("ready")["missing"]
         except Failure as failure:
-            raise EvaluatorError(f"a process for candidates does not start: {failure.reason}; see {self.child.log}") from failure
+            raise EvaluatorError(
+                f"a process for candidates does not start: {failure.reason}; see {self.child.log}"
+            ) from failure
 
     def enter(self, phase: Phase, seconds: float) -> None:
         """Begin a phase that may take ``seconds`` of the worker's time."""
@@ -259,8 +280,8 @@ def audit(worker: WorkerClient, settled: Settled) -> None:
 class Validation:
     """A candidate on its way through the test cases. Error figures are appended to ``found``. ``room`` is half of the
     bytes for outputs. The oracle judges one case while the worker runs the next if each output fits into half of it.
-    Otherwise the worker waits. With ``holds_strides``, outputs that have other strides than PyTorch's are wrong. Without
-    it, they are a label."""
+    Otherwise the worker waits. With ``holds_strides``, outputs that have other strides than PyTorch's are wrong.
+    Without it, they are a label."""
 
     worker: WorkerClient
     oracle: OracleClient
@@ -341,12 +362,24 @@ class Validation:
         """Have the worker run a case twice. It writes the second run's tensors behind the first's."""
         assert case.fd is not None
         return self.worker.ask(
-            "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change, mode=case.mode, rng=rng,
-            go_on=go_on, place=self._place, end=self._place + case.end, sizes=case.sizes)
+            "run",
+            [case.fd],
+            inputs=case.inputs,
+            bytes=case.bytes,
+            change=case.change,
+            mode=case.mode,
+            rng=rng,
+            go_on=go_on,
+            place=self._place,
+            end=self._place + case.end,
+            sizes=case.sizes,
+        )
 
     def _judge(self, case: CaseHandle, label: str, place: int, repeatable: bool) -> list[Judged]:
         """Figures of the first run; if they are right, those of the second run too where it differs."""
-        judge = partial(self.oracle.judge, self.worker, case, label, own_numbers=_own_numbers(case, label) in self.labels)
+        judge = partial(
+            self.oracle.judge, self.worker, case, label, own_numbers=_own_numbers(case, label) in self.labels
+        )
         found = [judge(place)]
         if not repeatable and all(row.ok for row in found[0].rows):
             found.append(judge(self._second(case, label, place)))
@@ -381,7 +414,8 @@ class Validation:
         try:
             while done < count:
                 reply = self.worker.ask(
-                    "draws", fds, first=done, count=count - done, change=case.change, mode=case.mode, **fresh)
+                    "draws", fds, first=done, count=count - done, change=case.change, mode=case.mode, **fresh
+                )
                 raise_if_failed(reply, Phase.VALIDATE, label)
                 for outputs in reply.get("drawn", ()):
                     _check_drawn(fresh["outputs"], outputs, label)
@@ -420,8 +454,12 @@ def _check_run(case: CaseHandle, reply: dict[str, Any], label: str) -> None:
 
 def _check_drawn(expected: Sequence[Node], got: Any, label: str) -> None:
     """Compare the structure of tensors for a fresh input with what the first input gave. Raises :class:`Failure`."""
-    check_structure({"items": [{"kind": "list", "items": [*expected]}]}, {"items": [got, got]},
-                    f"{label}, with fresh inputs", Phase.VALIDATE)
+    check_structure(
+        {"items": [{"kind": "list", "items": [*expected]}]},
+        {"items": [got, got]},
+        f"{label}, with fresh inputs",
+        Phase.VALIDATE,
+    )
 
 
 def _own_numbers(case: CaseHandle, label: str) -> str:
@@ -442,8 +480,10 @@ def explain(row: CaseErrors) -> str:
         return row.note
     over = f" over {row.runs} inputs" if row.runs > 1 else ""
     times = "" if row.ratio is None else f"{row.ratio:.3g} x PyTorch's, "
-    return (f"error {row.rms:.2g} rms, {row.maximum:.2g} at most (PyTorch {row.eager_rms:.2g}, "
-            f"{row.eager_maximum:.2g}){over}: {times}{row.used:.3g} x what is allowed")
+    return (
+        f"error {row.rms:.2g} rms, {row.maximum:.2g} at most (PyTorch {row.eager_rms:.2g}, "
+        f"{row.eager_maximum:.2g}){over}: {times}{row.used:.3g} x what is allowed"
+    )
 
 
 def raise_if_failed(reply: Mapping[str, Any], phase: Phase, label: str = "") -> None:
@@ -462,8 +502,8 @@ def raise_if_wrong(reply: Mapping[str, Any], phase: Phase, label: str = "") -> N
 
 
 def check_structure(expected: Node, got: Any, where: str, phase: Phase) -> None:
-    """Compare the structure of a worker's output and buffers with those that are expected. Python numbers of timed calls
-    are not compared: their inputs are others. Raises :class:`Failure`."""
+    """Compare the structure of a worker's output and buffers with those that are expected. Python numbers of timed
+    calls are not compared: their inputs are others. Raises :class:`Failure`."""
     try:
         output, state = got["items"]
         for theirs, mine, path in zip(expected["items"], (output, state), ("output", "state")):

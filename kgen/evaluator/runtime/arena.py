@@ -40,8 +40,14 @@ def describe(value: Any, offset: int = 0) -> tuple[Node, int]:
             return {"kind": "other", "type": f"Tensor with layout {value.layout}"}, offset
         if any(hasattr(torch.Tensor, name) for name in _names(vars(value))):
             return {"kind": "other", "type": "Tensor with methods of its own"}, offset
-        node = {"kind": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "device": str(value.device.type),
-                "size": list(value.shape), "stride": list(value.stride()), "offset": offset}
+        node = {
+            "kind": "tensor",
+            "dtype": str(value.dtype).removeprefix("torch."),
+            "device": str(value.device.type),
+            "size": list(value.shape),
+            "stride": list(value.stride()),
+            "offset": offset,
+        }
         return node, offset + -(-value.numel() * value.element_size() // _ALIGN) * _ALIGN
     if (parts := _parts(value)) is not None:
         keys, items = [], []
@@ -68,7 +74,8 @@ def _parts(value: Any) -> list[tuple[Any, Any]] | None:
 
 
 def _is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
-    """Whether ``kind`` is one of ``kinds`` by identity: a class may claim to equal any, and builtins may be replaced."""
+    """Whether ``kind`` is one of ``kinds`` by identity: a class may claim to equal any, and builtins may be
+    replaced."""
     for other in kinds:
         if kind is other:
             return True

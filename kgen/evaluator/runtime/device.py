@@ -1,7 +1,7 @@
 """Devices in a worker: all that differs by the kind of device when a subject is run, watched and timed.
 
-:class:`Host` is the machine's own cores, which compute while torch waits. A kind's record names its class. Functions of torch are
-bound to names here, before a candidate is loaded.
+:class:`Host` is the machine's own cores, which compute while torch waits. A kind's record names its class. Functions of
+torch are bound to names here, before a candidate is loaded.
 """
 
 import importlib
@@ -27,7 +27,11 @@ _GHZ = 2.0  # upper bound of the clock that torch.cuda._sleep counts, for turnin
 _now = time.perf_counter_ns
 _full = torch.full
 _empty_cache = torch.cuda.empty_cache
-_allocated, _most_allocated, _forget_most = torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, torch.cuda.reset_peak_memory_stats
+_allocated, _most_allocated, _forget_most = (
+    torch.cuda.memory_allocated,
+    torch.cuda.max_memory_allocated,
+    torch.cuda.reset_peak_memory_stats,
+)
 _capturing = torch.cuda.is_current_stream_capturing
 # A build for the CPU has none of these two.
 _sleep, _stream = (getattr(torch._C, name, None) for name in ("_cuda_sleep", "_cuda_getCurrentRawStream"))
@@ -36,15 +40,17 @@ _GPU_LISTENERS = {name: found for name, found in vars(_gpu_trace).items() if isi
 
 
 class HostClock:
-    """Times a call of cores that have done all of it when it returns. It has the methods of :class:`FencedClock`, and nothing
-    that a candidate could set."""
+    """Times a call of cores that have done all of it when it returns. It has the methods of :class:`FencedClock`, and
+    nothing that a candidate could set."""
 
     __slots__ = ()
 
     def wait(self) -> None:
         pass
 
-    def timed(self, call: Callable[..., Any], given: Sequence[Any], *, fenced: bool = True) -> tuple[Any, dict[str, int | bool]]:
+    def timed(
+        self, call: Callable[..., Any], given: Sequence[Any], *, fenced: bool = True
+    ) -> tuple[Any, dict[str, int | bool]]:
         started = _now()
         found = call(*given)
         return found, {"ns": _now() - started}
@@ -59,7 +65,9 @@ class HostClock:
 class Host:
     """The machine's own cores, as torch's device ``name``; the base of other kinds."""
 
-    queues = False  #: whether work goes into a stream, so that the next contents can wait there for work in front of them
+    queues = (
+        False  #: whether work goes into a stream, so that the next contents can wait there for work in front of them
+    )
     profiled: Sequence[ProfilerActivity] = (ProfilerActivity.CPU,)
     kernels_on: DeviceType | None = None  #: where the profiler sees kernels; ``None`` where a call's own time has them
 
@@ -185,8 +193,11 @@ class Cuda(Host):
             "the current stream": lambda: c._cuda_getCurrentStream(index),
             "the limit of device memory": lambda: torch.cuda.get_per_process_memory_fraction(index),
             "what listens to the device": lambda: [
-                vars(_gpu_trace).get(name) is found and type(found.callback_list) is list and not len(found.callback_list)
-                for name, found in _GPU_LISTENERS.items()],
+                vars(_gpu_trace).get(name) is found
+                and type(found.callback_list) is list
+                and not len(found.callback_list)
+                for name, found in _GPU_LISTENERS.items()
+            ],
         }
 
 

@@ -36,8 +36,13 @@ class _Location(ctypes.Structure):
 
 
 class _AllocationProp(ctypes.Structure):  # CUmemAllocationProp
-    _fields_ = [("type", c_int), ("handle_types", c_int), ("location", _Location), ("win32", c_void_p),
-                ("flags", ctypes.c_ubyte * 8)]
+    _fields_ = [
+        ("type", c_int),
+        ("handle_types", c_int),
+        ("location", _Location),
+        ("win32", c_void_p),
+        ("flags", ctypes.c_ubyte * 8),
+    ]
 
 
 class _AccessDesc(ctypes.Structure):  # CUmemAccessDesc
@@ -164,8 +169,9 @@ class SharedMemory:
 
     @classmethod
     def at(cls, device: int, count: int, fd: int | None = None, *, writable: bool = True) -> "SharedMemory":
-        """At least ``count`` new bytes on the device with that index, which will all be NaN. With ``fd``, the memory behind
-        that descriptor, which was created with the same ``count``. The descriptor is the result's from now on."""
+        """At least ``count`` new bytes on the device with that index, which will all be NaN. With ``fd``, the memory
+        behind that descriptor, which was created with the same ``count``. The descriptor is the result's from now
+        on."""
         prop, granularity = _AllocationProp(_PINNED, _POSIX_FD, _Location(_DEVICE, device)), c_size_t()
         _call("cuMemGetAllocationGranularity", byref(granularity), byref(prop), _RECOMMENDED)
         size = max(1, -(-count // granularity.value)) * granularity.value

@@ -42,7 +42,9 @@ class FencedClock(Clock):
         stream = self._current_stream(self._device)
         self._raise_fault(self._set_attribute(stream, _ACCESS_POLICY_WINDOW, self._no_window))
 
-    def timed(self, call: Callable[..., Any], given: Sequence[Any], *, fenced: bool = True) -> tuple[Any, dict[str, int | bool]]:
+    def timed(
+        self, call: Callable[..., Any], given: Sequence[Any], *, fenced: bool = True
+    ) -> tuple[Any, dict[str, int | bool]]:
         self.begin(fenced=fenced)
         found = call(*given)
         return found, self.end()

@@ -20,9 +20,14 @@ _MOST_HELD = 1 << 28  #: bytes; of memory that is kept for its fence alone
 _aten = torch.ops.aten
 #: Operators that allocate, and the byte that they fill with: ``None`` where contents are free.
 _FILLS: dict[Any, int | None] = {
-    _aten.empty.memory_format: None, _aten.empty_like.default: None, _aten.empty_strided.default: None,
-    _aten.new_empty.default: None, _aten.new_empty_strided.default: None,
-    _aten.zeros.default: 0, _aten.zeros_like.default: 0, _aten.new_zeros.default: 0,
+    _aten.empty.memory_format: None,
+    _aten.empty_like.default: None,
+    _aten.empty_strided.default: None,
+    _aten.new_empty.default: None,
+    _aten.new_empty_strided.default: None,
+    _aten.zeros.default: 0,
+    _aten.zeros_like.default: 0,
+    _aten.new_zeros.default: 0,
 }
 _RESIZES = {_aten.resize_.default, _aten.resize_as_.default}
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -125,7 +130,8 @@ class Fences(TorchDispatchMode):
         return not self._capturing()  # a captured graph would fill it in each timed call
 
     def _make_room(self, size: int) -> None:
-        """Let memory go that only fences use, before ``size`` bytes more, where it is much: the candidate has let it go."""
+        """Let memory go that only fences use, before ``size`` bytes more, where it is much: the candidate has let it
+        go."""
         if self._held + size > _MOST_HELD:
             unused = [fence for fence in self._fences if fence.is_unused]
             self._look(unused)

@@ -19,7 +19,11 @@ MOST_BYTES = 1 << 10  #: of a text that others read
 
 
 def wait(
-    ready: Callable[[], bool], every: float, stop: threading.Event, name: str, notice: Callable[[], None] | None = None,
+    ready: Callable[[], bool],
+    every: float,
+    stop: threading.Event,
+    name: str,
+    notice: Callable[[], None] | None = None,
     after: float = NOTICE_SECONDS,
 ) -> None:
     """Wait until ``ready``, which is asked again ``every`` so many seconds. Waiting for a lock would keep interrupts
@@ -36,7 +40,12 @@ def wait(
 
 @contextmanager
 def held(
-    path: Path, how: int, stop: threading.Event, notice: Callable[[], None] | None = None, *, every: float | None = None,
+    path: Path,
+    how: int,
+    stop: threading.Event,
+    notice: Callable[[], None] | None = None,
+    *,
+    every: float | None = None,
     after: float = NOTICE_SECONDS,
 ) -> Iterator[int]:
     """Hold the file lock at ``path``, whose descriptor it yields. ``every`` and ``after`` are those of :func:`wait`; a

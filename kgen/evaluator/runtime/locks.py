@@ -4,9 +4,9 @@ Each device has two lock files. Work that would disturb a timing (builds, valida
 a timing holds it alone. Work must pass ``gate``, which a waiting timing closes. Timings of one process take turns and
 hand the device on: candidates that became ready together are timed before new work begins.
 
-A share of a device's memory is a lock file that names its bytes. Evaluators ask for memory before they take it, and wait
-while others hold it. A request holds the ``turn`` until the memory is there, so that small ones do not overtake a large
-one.
+A share of a device's memory is a lock file that names its bytes. Evaluators ask for memory before they take it, and
+wait while others hold it. A request holds the ``turn`` until the memory is there, so that small ones do not overtake a
+large one.
 
 All are ``flock`` locks: they end with their process. A share whose lock is free belongs to nobody.
 """
@@ -47,11 +47,12 @@ def _stem(key: str, folder: Path | None) -> Path:
 
 
 class DeviceLock:
-    """The lock of one device; ``key`` names the device uniquely on this machine (``cpu``, or a GPU's UUID). Threads that
-    wait when ``stop`` is set get :class:`EvaluatorError`."""
+    """The lock of one device; ``key`` names the device uniquely on this machine (``cpu``, or a GPU's UUID). Threads
+    that wait when ``stop`` is set get :class:`EvaluatorError`."""
 
-    def __init__(self, key: str, notice: Notice | None = None, folder: Path | None = None,
-                 stop: threading.Event | None = None) -> None:
+    def __init__(
+        self, key: str, notice: Notice | None = None, folder: Path | None = None, stop: threading.Event | None = None
+    ) -> None:
         self.key = key
         self.notice = notice
         self._stop = stop or threading.Event()
@@ -81,7 +82,11 @@ class DeviceLock:
             ends.callback(self._count, -1)
             wait(lambda: self._turn.acquire(timeout=_TURN_SECONDS), 0.0, self._stop, self.key)
             ends.callback(self._turn.release)
-            with self._held(self._gate, fcntl.LOCK_EX), self._held(self._work, fcntl.LOCK_EX), holder(self._stem).holds():
+            with (
+                self._held(self._gate, fcntl.LOCK_EX),
+                self._held(self._work, fcntl.LOCK_EX),
+                holder(self._stem).holds(),
+            ):
                 yield
 
     def _count(self, change: int) -> None:
@@ -103,8 +108,14 @@ class DeviceLock:
 class MemoryShare:
     """Bytes of the device ``key``, which has ``total``, that are this process's until :meth:`close` or its end."""
 
-    def __init__(self, key: str, total: int, stop: threading.Event, notice: Notice = lambda text: None,
-                 folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        key: str,
+        total: int,
+        stop: threading.Event,
+        notice: Notice = lambda text: None,
+        folder: Path | None = None,
+    ) -> None:
         self._key = key
         self._total = total
         self._stop = stop
@@ -119,8 +130,14 @@ class MemoryShare:
         holds a share. Raises :class:`EvaluatorError` when ``stop`` is set meanwhile, by default the process's."""
         stop = stop or self._stop
         with held(Path(f"{self._stem}.turn.lock"), fcntl.LOCK_EX, stop):
-            wait(lambda: (others := self._taken() - self._size) == 0 or others + size <= self._total, _LOOK_SECONDS, stop,
-                  f"the memory of {self._key}", lambda: self._tell(size), _MEMORY_NOTICE_SECONDS)
+            wait(
+                lambda: (others := self._taken() - self._size) == 0 or others + size <= self._total,
+                _LOOK_SECONDS,
+                stop,
+                f"the memory of {self._key}",
+                lambda: self._tell(size),
+                _MEMORY_NOTICE_SECONDS,
+            )
             if self._fd is None:  # in the turn, so that nobody takes it for a file that was left behind
                 self._fd = own_file(self._path)
             self._set(size)

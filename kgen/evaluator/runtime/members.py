@@ -16,9 +16,13 @@ TABLES = frozenset((PARAMETERS, BUFFERS, _MODULES))  #: the names of these dicts
 _NOT_SAVED = "_non_persistent_buffers_set"
 _get, _items = dict.get, dict.items  # a subclass may show other items
 #: TorchScript's modules have these in place of such dicts.
-_SCRIPTED = tuple((kind, kind.items) for kind in (torch.jit._script.OrderedDictWrapper, torch.jit._script.OrderedModuleDict))
+_SCRIPTED = tuple(
+    (kind, kind.items) for kind in (torch.jit._script.OrderedDictWrapper, torch.jit._script.OrderedModuleDict)
+)
 
-attributes = vars(torch.nn.Module)["__dict__"].__get__  #: the attributes of a module: a class may have a property of that name
+attributes = vars(torch.nn.Module)[
+    "__dict__"
+].__get__  #: the attributes of a module: a class may have a property of that name
 
 
 def saved(module: Any, kind: str) -> dict[str, torch.Tensor]:
@@ -31,7 +35,8 @@ def saved(module: Any, kind: str) -> dict[str, torch.Tensor]:
 
 
 def unsaved(module: Any) -> dict[str, torch.Tensor]:
-    """The tensors that no state dict has, by name: buffers that are not saved, and plain attributes such as ``scales[0]``."""
+    """The tensors that no state dict has, by name: buffers that are not saved, and plain attributes such as
+    ``scales[0]``."""
     found: dict[str, torch.Tensor] = {}
     for prefix, own in _modules(module):
         names = _get(own, _NOT_SAVED, ())

@@ -32,8 +32,8 @@ _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, s
 
 
 class ChildDied(Exception):
-    """The process ended before it answered; the message says how. ``for_memory``: no memory was left, or its limit ended
-    it. ``from_outside``: a signal ended it that is probably not its own fault, and that kgen did not send."""
+    """The process ended before it answered; the message says how. ``for_memory``: no memory was left, or its limit
+    ended it. ``from_outside``: a signal ended it that is probably not its own fault, and that kgen did not send."""
 
     def __init__(self, how: str, *, for_memory: bool = False, from_outside: bool = False) -> None:
         super().__init__(how)
@@ -124,7 +124,8 @@ class Child:
         self._memory_kills = _memory_kills()
 
     def limit(self, more_bytes: int, processes: int) -> None:
-        """From now on, end it when all its processes hold ``more_bytes`` more than now, or ``processes`` new ones run."""
+        """From now on, end it when all its processes hold ``more_bytes`` more than now, or ``processes`` new ones
+        run."""
         self.family = Family(self._pid)
         self._most_bytes = self.family.held() + more_bytes
         self._most_processes = processes
@@ -144,8 +145,9 @@ class Child:
             self.terminate()
             raise ChildDied(f"was ended: {why}", for_memory=True)
 
-    def ask(self, message: dict[str, Any], fds: Sequence[int] = (), *,
-            deadline: float | None) -> tuple[dict[str, Any], list[int]]:
+    def ask(
+        self, message: dict[str, Any], fds: Sequence[int] = (), *, deadline: float | None
+    ) -> tuple[dict[str, Any], list[int]]:
         """Send ``message`` and wait for the answer until ``deadline`` (``time.monotonic()``). Raises :class:`ChildDied`
         when the process ended, and ``ChannelTimeout`` when it did not answer in time."""
         with self._deaths():
@@ -240,10 +242,17 @@ class Child:
 
 
 def launch(control: int, modules: Sequence[str], log: int, environment: Mapping[str, str]) -> subprocess.Popen:
-    """Start the fork server of a channel's descriptor, with the modules to load as its arguments, in a session of its own."""
+    """Start the fork server of a channel's descriptor, with the modules to load as its arguments, in a session of its
+    own."""
     return subprocess.Popen(
         [sys.executable, "-m", "kgen.evaluator.runtime.server", str(control), *modules],
-        stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[control], start_new_session=True, env=environment)
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=[control],
+        start_new_session=True,
+        env=environment,
+    )
 
 
 @dataclass(frozen=True)
@@ -270,8 +279,15 @@ class Server:
     after the first fork, and ``idle`` when it is kept. Thread-safe. Closing ends it and all that it forked. Within
     :func:`servers_kept`, it waits for the next one like it. Its processes are so much ``nice``."""
 
-    def __init__(self, home: Path, environment: Mapping[str, str], first: Sequence[str] = (), later: Sequence[str] = (),
-                 idle: Sequence[str] = (), nice: int = 0) -> None:
+    def __init__(
+        self,
+        home: Path,
+        environment: Mapping[str, str],
+        first: Sequence[str] = (),
+        later: Sequence[str] = (),
+        idle: Sequence[str] = (),
+        nice: int = 0,
+    ) -> None:
         self.home = home
         self._environment = dict(environment)
         self._modules = [",".join(first), ",".join(later)]
@@ -311,10 +327,11 @@ class Server:
             be_nicer(self._nice, process.pid)
         self._loaded, self._ready = _Loaded(what, environment, process, mine), False
 
-    def spawn(self, kind: str, options: Mapping[str, Any], log: Path,
-              environment: Mapping[str, str] | None = None) -> Child:
-        """Fork a process of ``kind`` whose output is appended to ``log``. Raises :class:`EvaluatorError` when the server
-        cannot be reached; the next call starts it again."""
+    def spawn(
+        self, kind: str, options: Mapping[str, Any], log: Path, environment: Mapping[str, str] | None = None
+    ) -> Child:
+        """Fork a process of ``kind`` whose output is appended to ``log``. Raises :class:`EvaluatorError` when the
+        server cannot be reached; the next call starts it again."""
         mine, theirs = Channel.pair()
         log.parent.mkdir(parents=True, exist_ok=True)
         log_fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)

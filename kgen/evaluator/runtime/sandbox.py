@@ -25,7 +25,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP = 1, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = (
-    0x00020000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
+    0x00020000,
+    0x08000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
 _MS_REC, _MS_PRIVATE, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND = 0x4000, 1 << 18, 2, 4, 8, 0x1000
 _SYS_MOUNT_SETATTR, _MOUNT_READ_ONLY, _AT_HERE, _AT_RECURSIVE = 442, 1, -100, 0x8000
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
@@ -72,8 +77,8 @@ def foreign(options: Mapping[str, Any], *, address_space: int | None, file_bytes
 
 
 def hide(folders: Iterable[str], shown: Iterable[str]) -> None:
-    """Cover folders in this mount namespace; of what is below them, only ``shown`` and Python's own files are seen. Raises
-    ``OSError`` where that is not allowed."""
+    """Cover folders in this mount namespace; of what is below them, only ``shown`` and Python's own files are seen.
+    Raises ``OSError`` where that is not allowed."""
     wanted = [*map(Path, shown), *_needed()]
     for folder in map(Path, folders):
         _cover(folder.resolve(), [path for path in wanted if path.exists()])
@@ -82,16 +87,18 @@ def hide(folders: Iterable[str], shown: Iterable[str]) -> None:
 def confine(to: Confinement) -> list[str]:
     """Confine this process. Returns the names of the parts that the system does not allow."""
     user = to.user if to.user is not None and _can_live(to.user, to) else None
-    return apply({
-        "being the first to end when memory runs out": end_first,
-        "read-only mounts": lambda: read_only(to),
-        "a scratch folder of limited size": lambda: own_folders(to, os.geteuid() if user is None else user),
-        "an unprivileged user": lambda: become(user, _groups(to.devices)),
-        "resource limits": lambda: limit(to.address_space, to.file_bytes),
-        "a limit on processes": lambda: limit_processes(to.processes),
-        "dropping capabilities": drop_capabilities,
-        "Landlock": lambda: write_only_below([*to.writable, *(path for path in to.devices if path.exists())]),
-    })
+    return apply(
+        {
+            "being the first to end when memory runs out": end_first,
+            "read-only mounts": lambda: read_only(to),
+            "a scratch folder of limited size": lambda: own_folders(to, os.geteuid() if user is None else user),
+            "an unprivileged user": lambda: become(user, _groups(to.devices)),
+            "resource limits": lambda: limit(to.address_space, to.file_bytes),
+            "a limit on processes": lambda: limit_processes(to.processes),
+            "dropping capabilities": drop_capabilities,
+            "Landlock": lambda: write_only_below([*to.writable, *(path for path in to.devices if path.exists())]),
+        }
+    )
 
 
 def _check(result: int, what: str) -> None:
@@ -231,8 +238,13 @@ def _needed() -> list[Path]:
     found = [Path(path) for name in names if (path := shutil.which(name))]
     # A compiler's files lie beside its folder; a script has no such folder.
     tools = [*found, *(path.resolve().parent.parent for path in found)]
-    folders = [*sys.path, sys.prefix, sys.base_prefix, os.environ.get("CUDA_HOME", ""),
-               *os.environ.get("PATH", "").split(os.pathsep)]
+    folders = [
+        *sys.path,
+        sys.prefix,
+        sys.base_prefix,
+        os.environ.get("CUDA_HOME", ""),
+        *os.environ.get("PATH", "").split(os.pathsep),
+    ]
     return [path for path in (*map(Path, filter(None, folders)), *tools) if path.exists()]
 
 

@@ -26,19 +26,26 @@ from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import Channel, ChannelClosed
 from kgen.evaluator.runtime.niceness import be_nicer
 
-#: The main function of each kind of process: ``module:function(channel, options)``. The option ``main`` names another one.
+#: The main function of each kind of process: ``module:function(channel, options)``. The option ``main`` names another
+#: one.
 MAINS = {
     "candidate": "kgen.evaluator.candidates.worker:main",
     "baseline": "kgen.evaluator.candidates.worker:main",
     "oracle": "kgen.evaluator.correctness.desk:main",
     "build": "kgen.evaluator.candidates.build:main",
 }
-_PRELOAD = ("torch", "torch.utils.cpp_extension", "kgen.evaluator.candidates.worker", "kgen.evaluator.correctness.desk",
-            "kgen.evaluator.candidates.build")
+_PRELOAD = (
+    "torch",
+    "torch.utils.cpp_extension",
+    "kgen.evaluator.candidates.worker",
+    "kgen.evaluator.correctness.desk",
+    "kgen.evaluator.candidates.build",
+)
 
 
 def serve(fd: int, first: Sequence[str], later: Sequence[str]) -> None:
-    """Fork on request until the parent is gone. The modules ``first`` are loaded before, ``later`` after the first fork."""
+    """Fork on request until the parent is gone. The modules ``first`` are loaded before, ``later`` after the first
+    fork."""
     control = Channel.from_fd(fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts are the parent's business
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel

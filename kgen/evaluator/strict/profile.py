@@ -1,7 +1,7 @@
 """The share of a subject's time in its own kernels, measured in its worker after it was timed.
 
-PyTorch's profiler tells the times. On a GPU, kernels count as the candidate's own unless their name is the library's. On
-the CPU, the candidate's own time is the part of a forward in which no operator of the library runs: its kernels and
+PyTorch's profiler tells the times. On a GPU, kernels count as the candidate's own unless their name is the library's.
+On the CPU, the candidate's own time is the part of a forward in which no operator of the library runs: its kernels and
 Python.
 """
 
@@ -17,7 +17,8 @@ from kgen.evaluator.runtime.device import Host
 #: Names of the library's operators, of PyTorch's and NVIDIA's kernels, and of copies.
 _LIBRARY = re.compile(
     r"^(aten|mkldnn|onednn|quantized|c10d)::|at::(native|cuda)|at_cuda_detail|pytorch_flash|fmha_cutlass|^cutlass__|"
-    r"\bcublas|^nvjet|^gemv|^gemmk1|\bcudnn|^cask|_xmma_|^(ampere|volta|turing|maxwell|hopper)_|\bmagma_|^Mem(cpy|set)")
+    r"\bcublas|^nvjet|^gemv|^gemmk1|\bcudnn|^cask|_xmma_|^(ampere|volta|turing|maxwell|hopper)_|\bmagma_|^Mem(cpy|set)"
+)
 
 
 def own_share(

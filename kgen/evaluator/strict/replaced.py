@@ -9,7 +9,8 @@ from kgen.protocol import Phase, Status
 
 
 def called(answer: Mapping[str, Any]) -> Counter[str]:
-    """The operators that a forward called, with their numbers, from a worker's answer. Raises :class:`Failure` for another one."""
+    """The operators that a forward called, with their numbers, from a worker's answer. Raises :class:`Failure` for
+    another one."""
     found = answer.get("operators")
     if not isinstance(found, dict) or not all(type(count) is int and count > 0 for count in found.values()):
         raise Failure(Status.SUSPICIOUS, "its operators are not counted", Phase.TIME)
@@ -17,7 +18,8 @@ def called(answer: Mapping[str, Any]) -> Counter[str]:
 
 
 def share(problem: Operators, calls: Counter[str]) -> float | None:
-    """The share of a problem's operators that a candidate with these ``calls`` replaces; ``None`` for a problem without any."""
+    """The share of a problem's operators that a candidate with these ``calls`` replaces; ``None`` for a problem without
+    any."""
     count = sum(problem.calls.values())
     return (Counter(problem.calls) - calls).total() / count if count else None
 
@@ -26,7 +28,9 @@ def labels(problem: Operators, calls: Counter[str]) -> list[str]:
     """Remarks on kernels that replace no operator, or a trivial one alone."""
     missing, count = Counter(problem.calls) - calls, sum(problem.calls.values())
     if count and not missing:
-        return [f"replaces none of the problem's operators: calls the library for {'it' if count == 1 else f'all {count}'}"]
+        return [
+            f"replaces none of the problem's operators: calls the library for {'it' if count == 1 else f'all {count}'}"
+        ]
     if missing.total() == 1 < count and missing.keys() <= set(problem.elementwise):
         return [f"replaces one trivial operator of {count}: {next(iter(missing))}"]
     return []

@@ -25,7 +25,8 @@ NO_KERNEL = "no kernel of its own: calls the library only"
 _NATIVE = re.compile(
     r"\b(ctypes|cffi|_cffi_backend|triton|numba|cupy|cuda-python|pybind11|cython|pycuda|jax|tvm|cutlass|tilelang|"
     r"cpp_extension|load_library|load_inline|_compile_kernel|importlib|__import__|runpy)\b|"
-    r"\btorch\.(compile|jit|_inductor)\b|(?<![.\w])(exec|eval)\(")
+    r"\btorch\.(compile|jit|_inductor)\b|(?<![.\w])(exec|eval)\("
+)
 
 
 class Strict(Checks):
@@ -73,7 +74,8 @@ class Strict(Checks):
         return super().screened(runner, eager, generator)
 
     def profiled(self, runner: Runner, candidate: Candidate, problem: Operators) -> Profile:
-        """The share of time in own kernels, if it is asked for, and what they replace. A failure here is not the candidate's fault."""
+        """The share of time in own kernels, if it is asked for, and what they replace. A failure here is not the
+        candidate's fault."""
         labels: list[str] = []
         share: float | None = None
         native = has_native_code(candidate.source)
@@ -82,7 +84,10 @@ class Strict(Checks):
                 found = self._asked(runner, "profile")
             except Failure as failure:
                 return Profile([f"not profiled: {failure.reason}"])
-            labels, share = profile_labels(found, native=native, accelerator=runner.kind.accelerator), own_share(found, native=native)
+            labels, share = (
+                profile_labels(found, native=native, accelerator=runner.kind.accelerator),
+                own_share(found, native=native),
+            )
         try:
             calls = replaced.called(self._asked(runner, "operators"))
         except Failure:  # as of a file that captures its forward in the first call
@@ -110,8 +115,14 @@ class Strict(Checks):
             self._eager = runner.times()
 
     def finals(
-        self, finalists: Sequence[Runner], baselines: Sequence[Runner], seconds: float, generator: random.Random,
-        failed: Callable[[Runner, Failure], None], notice: Callable[[str], None], until: float = inf,
+        self,
+        finalists: Sequence[Runner],
+        baselines: Sequence[Runner],
+        seconds: float,
+        generator: random.Random,
+        failed: Callable[[Runner, Failure], None],
+        notice: Callable[[str], None],
+        until: float = inf,
     ) -> list[Runner]:
         """As for own candidates; times all once more after an anomaly, and leaves out finalists that keep it."""
         runners = interleave([*finalists, *baselines], seconds, generator, failed, FINAL_BLOCKS, until)

@@ -67,9 +67,16 @@ class StrictSubject(Subject):
 
     def confine(self, options: Mapping[str, Any]) -> list[str]:
         """Enter the sandbox. Returns its parts that the system does not allow."""
-        missing = options["missing_sandbox"] + sandbox.confine(sandbox.foreign(
-            options, address_space=self.runtime.address_space(options["host_bytes"]), file_bytes=FILE_BYTES
-        )) if options["sandboxed"] else []
+        missing = (
+            options["missing_sandbox"]
+            + sandbox.confine(
+                sandbox.foreign(
+                    options, address_space=self.runtime.address_space(options["host_bytes"]), file_bytes=FILE_BYTES
+                )
+            )
+            if options["sandboxed"]
+            else []
+        )
         return missing + self.runtime.confined()
 
     def begin(self, channel: Channel, options: Mapping[str, Any]) -> None:
@@ -246,7 +253,8 @@ def _sampled(output: Any, key: int, samples: int) -> list[torch.Tensor]:
 
 
 def _drop_oldest(held: list[_Seen], least: int = 0) -> list[_Seen]:
-    """Remove the oldest of ``held`` until the rest is small enough or only ``least`` are left. Returns those removed."""
+    """Remove the oldest of ``held`` until the rest is small enough or only ``least`` are left. Returns those
+    removed."""
     dropped = []
     while len(held) > least and sum(seen.output.untyped_storage().nbytes() for seen in held) > _HELD_BYTES:
         dropped.append(held.pop(0))
@@ -260,6 +268,7 @@ def _are_unchanged(seen: Iterable[_Seen]) -> bool:
 
 def _teller(send: Callable[..., int]) -> Callable[[int, int], None]:
     """A function that sends a call's time as text, without looking anything up."""
+
     def tell(number: int, ns: int) -> None:
         send([f'j{{"id":{number},"ns":{ns}}}'.encode()])
 

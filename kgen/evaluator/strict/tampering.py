@@ -70,8 +70,10 @@ _LENSES = (inspect.__file__, logging.__file__, traceback.__file__)
 _CALLERS = tuple(module.__file__ for module in (concurrent.futures.thread, contextlib, functools, threading, weakref))
 _TELESCOPES = (asyncio.base_tasks.__file__, torch._jit_internal.__file__, torch.fx.proxy.__file__)
 #: Functions of Python's C interface that reach frames, threads, tracers and objects without an event.
-_INTERNALS = re.compile(r"_?Py(Eval|Frame|Gen|GC|Interpreter|InterpreterState|Object_GC|Sys|ThreadState|Unstable)_.*|"
-                        r"_PyRuntime|Py_AddPendingCall|Py_MakePendingCalls")
+_INTERNALS = re.compile(
+    r"_?Py(Eval|Frame|Gen|GC|Interpreter|InterpreterState|Object_GC|Sys|ThreadState|Unstable)_.*|"
+    r"_PyRuntime|Py_AddPendingCall|Py_MakePendingCalls"
+)
 
 #: Functions of CUPTI that run code on each call of CUDA.
 _LISTENERS = frozenset({"cuptiSubscribe", "cuptiSubscribe_v2", "cuptiEnableCallback", "cuptiEnableDomain"})
@@ -154,8 +156,11 @@ class _Events:
 
     def _set(self, arguments: tuple[Any, ...]) -> None:
         target, name = arguments[:2]
-        if name in _OF_FUNCTIONS and not self._is_candidates(target.__code__.co_filename) and (
-                name == "__code__" or self._asked_by_candidate()):  # libraries make functions with defaults
+        if (
+            name in _OF_FUNCTIONS
+            and not self._is_candidates(target.__code__.co_filename)
+            and (name == "__code__" or self._asked_by_candidate())
+        ):  # libraries make functions with defaults
             self._note(f"it replaced the {_OF_FUNCTIONS[name]} of {target.__module__}.{target.__qualname__}")
 
     def _asked_by_candidate(self) -> bool:
@@ -201,37 +206,158 @@ def _listen(handlers: Mapping[str, Callable[[tuple[Any, ...]], None]]) -> None:
 
 #: Modules whose functions and classes must stay the same, beside kgen's own.
 _MODULES = (
-    "_thread", "array", "builtins", "contextlib", "ctypes", "gc", "importlib", "importlib.util", "io", "json",
-    "json.decoder", "json.encoder", "math", "mmap", "os", "posix", "random", "select", "signal", "socket",
-    "statistics", "struct", "subprocess", "sys", "threading", "time", "torch", "torch.autograd.grad_mode",
-    "torch.backends.cuda", "torch.backends.cudnn", "torch.cuda", "torch.cuda.memory", "torch.cuda.random",
-    "torch.cuda.streams", "torch.cuda._gpu_trace", "torch.nn", "torch.nn.functional", "torch.overrides", "torch.random",
-    "torch.testing", "torch.utils._python_dispatch", "types",
+    "_thread",
+    "array",
+    "builtins",
+    "contextlib",
+    "ctypes",
+    "gc",
+    "importlib",
+    "importlib.util",
+    "io",
+    "json",
+    "json.decoder",
+    "json.encoder",
+    "math",
+    "mmap",
+    "os",
+    "posix",
+    "random",
+    "select",
+    "signal",
+    "socket",
+    "statistics",
+    "struct",
+    "subprocess",
+    "sys",
+    "threading",
+    "time",
+    "torch",
+    "torch.autograd.grad_mode",
+    "torch.backends.cuda",
+    "torch.backends.cudnn",
+    "torch.cuda",
+    "torch.cuda.memory",
+    "torch.cuda.random",
+    "torch.cuda.streams",
+    "torch.cuda._gpu_trace",
+    "torch.nn",
+    "torch.nn.functional",
+    "torch.overrides",
+    "torch.random",
+    "torch.testing",
+    "torch.utils._python_dispatch",
+    "types",
 )
 _CLASSES = (
-    "json.decoder.JSONDecoder", "json.encoder.JSONEncoder", "socket.socket", "torch.Generator", "torch.Tensor",
-    "torch._C.TensorBase", "torch._utils.CallbackRegistry", "torch.cuda.streams.Event", "torch.cuda.streams.Stream",
-    "torch.nn.Module", "torch.nn.Parameter", "torch.no_grad",
+    "json.decoder.JSONDecoder",
+    "json.encoder.JSONEncoder",
+    "socket.socket",
+    "torch.Generator",
+    "torch.Tensor",
+    "torch._C.TensorBase",
+    "torch._utils.CallbackRegistry",
+    "torch.cuda.streams.Event",
+    "torch.cuda.streams.Stream",
+    "torch.nn.Module",
+    "torch.nn.Parameter",
+    "torch.no_grad",
 )
 #: torch.compile replaces these.
 _REPLACED_BY_TORCH = frozenset({"torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
 #: Operators that the harness calls after a candidate is loaded.
 _OPERATORS = (
-    "__or__.Tensor", "__xor__.Tensor", "_local_scalar_dense", "_pin_memory", "_to_copy", "abs", "add.Tensor",
-    "add_.Tensor", "any", "arange", "as_strided", "bitwise_and.Scalar", "bitwise_or.Tensor", "bitwise_xor.Tensor",
-    "cat", "clone", "contiguous", "copy_", "detach", "detach_", "empty.memory_format", "empty_like", "empty_strided",
-    "eq.Scalar", "eq.Tensor", "equal", "expand", "expand_as", "fill_.Scalar", "flip", "full", "is_nonzero", "is_pinned",
-    "isinf", "item", "lift_fresh", "logical_xor", "max", "mean", "min", "mul.Tensor", "mul_.Tensor", "nan_to_num",
-    "narrow", "ne.Tensor", "nonzero", "permute", "pin_memory", "randint.generator", "randint.low_generator",
-    "random_.from", "randperm.generator", "remainder.Scalar", "repeat", "reshape", "resize_", "roll", "select.int",
-    "set_.source_Storage_storage_offset", "slice.Tensor", "sort", "sub.Tensor", "to.device", "to.dtype",
-    "to.dtype_layout", "trunc", "unbind.int", "unfold", "unsqueeze", "view", "view.dtype", "where.self", "zero_",
+    "__or__.Tensor",
+    "__xor__.Tensor",
+    "_local_scalar_dense",
+    "_pin_memory",
+    "_to_copy",
+    "abs",
+    "add.Tensor",
+    "add_.Tensor",
+    "any",
+    "arange",
+    "as_strided",
+    "bitwise_and.Scalar",
+    "bitwise_or.Tensor",
+    "bitwise_xor.Tensor",
+    "cat",
+    "clone",
+    "contiguous",
+    "copy_",
+    "detach",
+    "detach_",
+    "empty.memory_format",
+    "empty_like",
+    "empty_strided",
+    "eq.Scalar",
+    "eq.Tensor",
+    "equal",
+    "expand",
+    "expand_as",
+    "fill_.Scalar",
+    "flip",
+    "full",
+    "is_nonzero",
+    "is_pinned",
+    "isinf",
+    "item",
+    "lift_fresh",
+    "logical_xor",
+    "max",
+    "mean",
+    "min",
+    "mul.Tensor",
+    "mul_.Tensor",
+    "nan_to_num",
+    "narrow",
+    "ne.Tensor",
+    "nonzero",
+    "permute",
+    "pin_memory",
+    "randint.generator",
+    "randint.low_generator",
+    "random_.from",
+    "randperm.generator",
+    "remainder.Scalar",
+    "repeat",
+    "reshape",
+    "resize_",
+    "roll",
+    "select.int",
+    "set_.source_Storage_storage_offset",
+    "slice.Tensor",
+    "sort",
+    "sub.Tensor",
+    "to.device",
+    "to.dtype",
+    "to.dtype_layout",
+    "trunc",
+    "unbind.int",
+    "unfold",
+    "unsqueeze",
+    "view",
+    "view.dtype",
+    "where.self",
+    "zero_",
 )
 #: Namespaces that the harness uses to read an output and to send a time.
-_NEAREST = frozenset({
-    "the harness", "builtins", "torch", "torch.Tensor", "kgen.evaluator.runtime.arena", "kgen.evaluator.runtime.device",
-    "kgen.evaluator.runtime.device.HostClock", "kgen.evaluator.candidates.calls", "kgen.evaluator.candidates.guards",
-    "kgen.evaluator.candidates.state", "kgen.evaluator.candidates.worker", "kgen.evaluator.strict.subject"})
+_NEAREST = frozenset(
+    {
+        "the harness",
+        "builtins",
+        "torch",
+        "torch.Tensor",
+        "kgen.evaluator.runtime.arena",
+        "kgen.evaluator.runtime.device",
+        "kgen.evaluator.runtime.device.HostClock",
+        "kgen.evaluator.candidates.calls",
+        "kgen.evaluator.candidates.guards",
+        "kgen.evaluator.candidates.state",
+        "kgen.evaluator.candidates.worker",
+        "kgen.evaluator.strict.subject",
+    }
+)
 _ABSENT = object()
 _Switches = Mapping[str, Callable[[], Any]]  #: functions that read them, by name
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
@@ -270,7 +396,8 @@ def _own_names() -> list[_Names]:
 
 def _kept(label: str, namespace: Mapping[str, Any], wanted: Callable[[Any], bool]) -> _Names:
     kept = tuple(
-        (name, value) for name, value in namespace.items()
+        (name, value)
+        for name, value in namespace.items()
         if wanted(value) and f"{label}.{name}" not in _REPLACED_BY_TORCH
     )
     return label, namespace, kept
@@ -317,14 +444,22 @@ def _kept_class(label: str, kind: type) -> list[_Names]:
 
 #: Functions of torch that tell a switch for numerics or for the choice of kernels.
 _GETTER = re.compile(r"_get_\w*(allow_|_enabled|deterministic|benchmark|matmul_precision)\w*")
-_PRECISIONS = [(backend, kind) for backend in ("generic", "cuda", "mkldnn") for kind in ("all", "matmul", "conv", "rnn")
-               if backend != "generic" or kind == "all"]
-_TIMERS = {signal.ITIMER_REAL: signal.SIGALRM, signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
-           signal.ITIMER_PROF: signal.SIGPROF}
+_PRECISIONS = [
+    (backend, kind)
+    for backend in ("generic", "cuda", "mkldnn")
+    for kind in ("all", "matmul", "conv", "rnn")
+    if backend != "generic" or kind == "all"
+]
+_TIMERS = {
+    signal.ITIMER_REAL: signal.SIGALRM,
+    signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
+    signal.ITIMER_PROF: signal.SIGPROF,
+}
 _ONE, _LESS_THAN_HALF_A_BIT = [1.0], [1e-17]
 #: Whether callbacks are registered around operators, as the profiler's are.
-_has_callbacks = getattr(ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")),
-                         "_ZN2at12hasCallbacksEv", None)
+_has_callbacks = getattr(
+    ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")), "_ZN2at12hasCallbacksEv", None
+)
 if _has_callbacks is not None:
     _has_callbacks.restype = ctypes.c_bool
 _evaluates_frames = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
@@ -336,7 +471,8 @@ def _switches() -> dict[str, Callable[[], Any]]:
     getters = filter(_GETTER.fullmatch, dir(c))
     return {name[5:].replace("_", " "): getattr(c, name) for name in getters} | {
         "the precision of float32 operators": lambda: [
-            c._get_fp32_precision_getter(*key).replace("none", "ieee") for key in _PRECISIONS],
+            c._get_fp32_precision_getter(*key).replace("none", "ieee") for key in _PRECISIONS
+        ],
         "the number of threads": torch.get_num_threads,
         "the number of threads between operators": torch.get_num_interop_threads,
         "the default dtype": torch.get_default_dtype,
@@ -347,11 +483,14 @@ def _switches() -> dict[str, Callable[[], Any]]:
         "the stack of function modes": c._len_torch_function_stack,
         "the stack of dispatch modes": c._len_torch_dispatch_stack,
         "the keys that operators are dispatched by": lambda: (
-            c._dispatch_tls_local_include_set().raw_repr(), c._dispatch_tls_local_exclude_set().raw_repr()),
+            c._dispatch_tls_local_include_set().raw_repr(),
+            c._dispatch_tls_local_exclude_set().raw_repr(),
+        ),
         "the CPUs that it runs on": lambda: os.sched_getaffinity(0),
         "its priority": lambda: (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)),
         "what timers do": lambda: [
-            signal.getitimer(which)[0] > 0 or callable(signal.getsignal(number)) for which, number in _TIMERS.items()],
+            signal.getitimer(which)[0] > 0 or callable(signal.getsignal(number)) for which, number in _TIMERS.items()
+        ],
         "how frames are evaluated": _evaluates_frames,
         "what listens to operators": _has_callbacks or (lambda: False),
         "the tracer": lambda: (sys.gettrace(), threading.gettrace()),
@@ -394,19 +533,27 @@ class Hooks(NamedTuple):
 
 
 def hooks(switches: _Switches, note: Note, harness: object) -> Hooks:
-    """The comparisons with what is there now; ``switches`` are those of the device. ``harness`` must keep its class's methods,
-    its handlers, its ``state`` and its ``tell``. A baseline has them too, with a ``note`` that reports nothing: its calls
-    take as long."""
+    """The comparisons with what is there now; ``switches`` are those of the device. ``harness`` must keep its class's
+    methods, its handlers, its ``state`` and its ``tell``. A baseline has them too, with a ``note`` that reports
+    nothing: its calls take as long."""
     own, sys.dont_write_bytecode = vars(harness), True
     methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
     handlers, lasting = own["handlers"], [(name, own[name]) for name in ("tell", "handlers", "state")]
-    table = [*_names(), *_own_names(), ("the harness", own, (*lasting, *methods)),
-             ("the harness's handlers", handlers, tuple(handlers.items()))]
+    table = [
+        *_names(),
+        *_own_names(),
+        ("the harness", own, (*lasting, *methods)),
+        ("the harness's handlers", handlers, tuple(handlers.items())),
+    ]
     nearest = [names for names in table if names[0] in _NEAREST]
     differences = _differences(switches, note)
     names, everything = (_replacements(table, note, operators=operators) for operators in ((), _OPERATORS))
-    return Hooks(differences, _replacements(nearest, note, operators=()), lambda: (differences(), names()),
-                 lambda: (differences(), everything()))
+    return Hooks(
+        differences,
+        _replacements(nearest, note, operators=()),
+        lambda: (differences(), names()),
+        lambda: (differences(), everything()),
+    )
 
 
 def teller(send: Callable[..., int]) -> Note:

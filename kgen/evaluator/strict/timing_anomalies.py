@@ -50,13 +50,20 @@ class _Limit:
 
 
 _BESIDE = {"factor": 3.0, "ms": (0.15, 0.15), "share": 0.25}
-#: A shared machine changes these tenfold from one moment to the next: a candidate's fastest against PyTorch's slow ones.
+#: A shared machine changes these tenfold from one moment to the next: a candidate's fastest against PyTorch's slow
+#: ones.
 _AT_LEAST = {"factor": 1.5, "ms": (2.0, 0.3)}
 _LIMITS = (
     # A busy machine slows many calls, not all. Time hidden in just over half of the calls makes no call faster.
     _Limit("hidden", _lower, _middle, "a call takes {} ms more than the median sample", ms=(0.15, 0.15), share=0.03),
-    _Limit("unjoined", _middle, _middle, "a call takes {} ms more, outside its stream, when all is waited for",
-           ms=(0.3, 0.3), share=0.1),
+    _Limit(
+        "unjoined",
+        _middle,
+        _middle,
+        "a call takes {} ms more, outside its stream, when all is waited for",
+        ms=(0.3, 0.3),
+        share=0.1,
+    ),
     # The device's clock tells microseconds.
     _Limit("behind", _upper, _upper, "the device works for {} ms more, outside its stream", ms=(0.002, 0.002)),
     _Limit("fetch", _least, _least, "its output takes {} ms", **_BESIDE),
@@ -88,11 +95,16 @@ class StrictRunner(Runner):
         }
 
     def call(
-        self, generator: random.Random, how: str = "event", *, checked: bool = False, watched: bool = False,
+        self,
+        generator: random.Random,
+        how: str = "event",
+        *,
+        checked: bool = False,
+        watched: bool = False,
     ) -> float:
-        """One call in each mode, bracketed by events or by synchronisations (``how``: ``event``, ``unfenced``, ``sync``).
-        ``checked`` fetches and judges the output. ``watched`` compares everything before the contents arrive, and
-        observes the threads while nothing is asked. Raises :class:`Failure`."""
+        """One call in each mode, bracketed by events or by synchronisations (``how``: ``event``, ``unfenced``,
+        ``sync``). ``checked`` fetches and judges the output. ``watched`` compares everything before the contents
+        arrive, and observes the threads while nothing is asked. Raises :class:`Failure`."""
         key, total, whole = generator.getrandbits(48), 0.0, 0.0
         settled: list[float] = []
         family = self.worker.child.family

@@ -91,7 +91,11 @@ class Runner:
         took = time.perf_counter_ns() - started
         check_timed(reply)
         claimed = reply.get("ns")
-        right = isinstance(claimed, list) and len(claimed) == len(keys) and all(type(ns) is int and ns > 0 for ns in claimed)
+        right = (
+            isinstance(claimed, list)
+            and len(claimed) == len(keys)
+            and all(type(ns) is int and ns > 0 for ns in claimed)
+        )
         if not right or sum(claimed) > took:
             text = f"it claims {claimed!r:.60} ns for calls that took {took} ns together"
             raise Failure(Status.SUSPICIOUS, text, Phase.TIME)
@@ -150,7 +154,9 @@ class Runner:
         """A label when a block is odd although it was measured again; else empty."""
         if (odd := self.oddest()) is None:
             return ""
-        return f"noisy: a sample block took {median(self.blocks[odd]):.3g} ms, the median of all {self.median_ms:.3g} ms"
+        return (
+            f"noisy: a sample block took {median(self.blocks[odd]):.3g} ms, the median of all {self.median_ms:.3g} ms"
+        )
 
     def forget(self) -> None:
         self.blocks = []
@@ -178,8 +184,12 @@ def sleep_ns(launch_ns: int) -> int:
 
 
 def interleave(
-    runners: Sequence[Runner], seconds: float, generator: random.Random, failed: Callable[[Runner, Failure], None],
-    least: int = LEAST_BLOCKS, until: float = inf,
+    runners: Sequence[Runner],
+    seconds: float,
+    generator: random.Random,
+    failed: Callable[[Runner, Failure], None],
+    least: int = LEAST_BLOCKS,
+    until: float = inf,
 ) -> list[Runner]:
     """Time ``runners`` in turns B A C, C A B, ... (a drawn order, then its reverse) for at least :data:`FINAL_BLOCKS`
     rounds and about ``seconds``. Ends after ``least`` rounds or more where those take longer, or where every ratio to
@@ -197,13 +207,17 @@ def interleave(
 
     for runner in runners:
         attempt(runner, lambda: (runner.warm_up(generator), runner.rest()))
-    lap = (time.monotonic() - started) * max((runner.extra_calls for runner in alive if runner.kind.accelerator), default=1.0)
+    lap = (time.monotonic() - started) * max(
+        (runner.extra_calls for runner in alive if runner.kind.accelerator), default=1.0
+    )
     calls = calls_of_finals(seconds, lap)
     for runner in alive:
         runner.forget()
     rounds, order = 0, list(alive)
     thorough = generator.randrange(least if until == inf else FEWEST_BLOCKS)
-    while alive and not enough(rounds, least, time.monotonic() - started, seconds, alive, late=time.monotonic() >= until):
+    while alive and not enough(
+        rounds, least, time.monotonic() - started, seconds, alive, late=time.monotonic() >= until
+    ):
         order = generator.sample(alive, len(alive)) if rounds % 2 == 0 else [r for r in order[::-1] if r in alive]
         for runner in order:
             attempt(runner, partial(runner.turn, calls, generator, thorough=rounds == thorough))
@@ -211,7 +225,9 @@ def interleave(
     return alive
 
 
-def enough(rounds: int, least: int, took: float, seconds: float, alive: Sequence[Runner], *, late: bool = False) -> bool:
+def enough(
+    rounds: int, least: int, took: float, seconds: float, alive: Sequence[Runner], *, late: bool = False
+) -> bool:
     """Whether finals end after so many rounds in ``took`` seconds. ``late``: the time of all of it is up."""
     if late and rounds >= FEWEST_BLOCKS:
         return True
