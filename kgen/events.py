@@ -89,7 +89,8 @@ class Built:
 class Tuning:
     """A network's kernel task is tuned now, the ``number``-th ``of`` this round's.
 
-    ``label`` is the step for people, as plans have it. ``seconds_left`` is the time until the tuning ends, where that is known.
+    ``label`` is the step for people, as plans have it. ``seconds_left`` is the time until the tuning ends, where that
+    is known.
     """
 
     number: int
@@ -278,7 +279,22 @@ class Beside:
 #: The events of a suite, around those of its sweeps.
 SuiteEvent = SuiteStarted | ProblemStarted | ProblemEnded | SuiteFinished
 
-Event = Beside | Step | Started | Notice | Cluster | Measured | Built | Tuning | Evaluated | Finals | Finished | Opened | Judged | SuiteEvent
+Event = (
+    Beside
+    | Step
+    | Started
+    | Notice
+    | Cluster
+    | Measured
+    | Built
+    | Tuning
+    | Evaluated
+    | Finals
+    | Finished
+    | Opened
+    | Judged
+    | SuiteEvent
+)
 
 #: Receives each event.
 Listener = Callable[[Event], None]
