@@ -1,7 +1,7 @@
 """``torch.compile(model, backend="kgen")``: graphs that Dynamo captures, optimised like modules.
 
-    graph, its inputs ──> gradients, symbolic sizes, nothing faster?  Inductor
-                     └──> Graph (a module with the graph's weights) ── optimize ──> winners, beside Dynamo's guards
+graph, its inputs ──> gradients, symbolic sizes, nothing faster?  Inductor
+                 └──> Graph (a module with the graph's weights) ── optimize ──> winners, beside Dynamo's guards
 """
 
 import logging
@@ -27,11 +27,13 @@ _log = logging.getLogger("kgen")
 Compiled = Callable[..., Any]
 
 
-def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, **_: Any) -> Compiled:
+def compile_graph(
+    graph: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, **_: Any
+) -> Compiled:
     """The backend: a function that computes what a graph computes, on tensors like ``inputs``.
 
-    ``options`` are ``minutes`` for each graph, ``cached_only``, ``db`` and ``progress``, as those of ``kgen.optimize``. Raises
-    :class:`InputError` for other options. Graphs that kgen has nothing for go to Inductor.
+    ``options`` are ``minutes`` for each graph, ``cached_only``, ``db`` and ``progress``, as those of ``kgen.optimize``.
+    Raises :class:`InputError` for other options. Graphs that kgen has nothing for go to Inductor.
     """
     given = dict(options or {})
     if unknown := sorted(given.keys() - set(_OPTIONS)):
@@ -58,7 +60,8 @@ def _inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
 
 
 class Graph(nn.Module):
-    """A captured graph as a module: inputs that are weights are its parameters and buffers, the others its arguments."""
+    """A captured graph as a module: inputs that are weights are its parameters and buffers, the others its
+    arguments."""
 
     def __init__(self, body: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """Calls: how forward was called when it was recorded, and whether another call is one like it.
 
-    args, kwargs ── Signature.values ──> the recorded parameters' values, in order ── Shape.leaves ──> tensors
+args, kwargs ── Signature.values ──> the recorded parameters' values, in order ── Shape.leaves ──> tensors
 """
 
 import inspect
@@ -36,7 +36,8 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 def is_ordinary(value: Any) -> bool:
     """Whether all tensors of a value are plain and dense: no subclasses, and none that torch.func has wrapped."""
     return all(
-        type(x) in _PLAIN and not torch._C._functorch.is_functorch_wrapped_tensor(x) and x.layout is torch.strided for x in tensors_of(value)
+        type(x) in _PLAIN and not torch._C._functorch.is_functorch_wrapped_tensor(x) and x.layout is torch.strided
+        for x in tensors_of(value)
     )
 
 
@@ -52,7 +53,8 @@ def copied(value: Any) -> Any:
 
 
 def matches(value: Any, recorded: Any, tensors: list[torch.Tensor]) -> bool:
-    """Whether an argument has the structure and the numbers of the recorded one; its tensors are added to ``tensors``."""
+    """Whether an argument has the structure and the numbers of the recorded one; its tensors are added to
+    ``tensors``."""
     if isinstance(recorded, torch.Tensor):
         if type(value) not in _PLAIN:
             return False
@@ -64,7 +66,9 @@ def matches(value: Any, recorded: Any, tensors: list[torch.Tensor]) -> bool:
         return len(value) == len(recorded) and all(matches(v, r, tensors) for v, r in zip(value, recorded))
     if type(recorded) is dict:
         return list(value) == list(recorded) and all(matches(value[k], r, tensors) for k, r in recorded.items())
-    return value is recorded or (isinstance(recorded, (bool, int, float, str, torch.dtype, torch.device)) and value == recorded)
+    return value is recorded or (
+        isinstance(recorded, (bool, int, float, str, torch.dtype, torch.device)) and value == recorded
+    )
 
 
 class Signature:
@@ -98,7 +102,9 @@ class Signature:
             value = args[place] if isinstance(place, int) else kwargs[place]
             if recorded:
                 found.append(value)
-            elif value is not default and not (type(value) is type(default) and isinstance(value, (int, float, str)) and value == default):
+            elif value is not default and not (
+                type(value) is type(default) and isinstance(value, (int, float, str)) and value == default
+            ):
                 return None
         return found
 
@@ -165,7 +171,13 @@ class TensorShape:
 
     def fits(self, x: torch.Tensor) -> bool:
         """Whether a tensor has this shape, but for the batch; where the batch differs, only contiguous ones do."""
-        if str(x.dtype) != self.dtype or x.dim() != len(self.sizes) or x.layout is not torch.strided or x.is_neg() or x.is_conj():
+        if (
+            str(x.dtype) != self.dtype
+            or x.dim() != len(self.sizes)
+            or x.layout is not torch.strided
+            or x.is_neg()
+            or x.is_conj()
+        ):
             return False
         if not all(mine is None or mine == theirs for mine, theirs in zip(self.sizes, x.shape)):
             return False

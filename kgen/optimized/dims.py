@@ -26,8 +26,8 @@ def has_dims(given: Any) -> bool:
 def calls_of(given: Any, call: Call, forward: Callable[..., Any]) -> list[Call]:
     """The calls at both ends of the ranges that an entry names; all ranges are at the same end at once.
 
-    ``given`` is a value of ``dynamic_shapes``: a dict of ``Dim`` by dimension for one tensor. Several tensors have a sequence of
-    such dicts, or a dict of them by parameter. Raises :class:`InputError` where it does not fit ``call``.
+    ``given`` is a value of ``dynamic_shapes``: a dict of ``Dim`` by dimension for one tensor. Several tensors have a
+    sequence of such dicts, or a dict of them by parameter. Raises :class:`InputError` where it does not fit ``call``.
     """
     for dim in _dims(given):
         if not isinstance(dim.min, int) or not isinstance(dim.max, int):
@@ -46,7 +46,10 @@ def calls_of(given: Any, call: Call, forward: Callable[..., Any]) -> list[Call]:
             raise InputError(f"sizes: {len(of_args)} entries of Dims for {len(args)} inputs")
     ends: tuple[Callable[[Any], int], ...] = (lambda dim: dim.min, lambda dim: dim.max)
     return [
-        (tuple(_sized(x, of, end) for x, of in zip(args, of_args)), {k: _sized(x, of_kwargs.get(k), end) for k, x in kwargs.items()})
+        (
+            tuple(_sized(x, of, end) for x, of in zip(args, of_args)),
+            {k: _sized(x, of_kwargs.get(k), end) for k, x in kwargs.items()},
+        )
         for end in ends
     ]
 

@@ -2,7 +2,8 @@
 
     call ── modes of torch? facts of the module? ── values of the arguments ── shapes ──> winner, or the original
 
-The guard knows what a winner was made for. Everything else runs the original: counted by reason, told once, never an error.
+The guard knows what a winner was made for. Everything else runs the original: counted by reason, told once, never an
+error.
 """
 
 import inspect
@@ -47,8 +48,8 @@ _plain = {torch.Tensor, nn.Parameter, nn.Buffer}
 class Entry:
     """One winner at work: its ``ModelNew``, linked to the module, and how its result becomes forward's.
 
-    ``template`` has forward's leaves that are no tensors; ``None`` stands for a tensor there. Without one, the result of the
-    file is forward's own.
+    ``template`` has forward's leaves that are no tensors; ``None`` stands for a tensor there. Without one, the result
+    of the file is forward's own.
     """
 
     def __init__(self, winner: Winner, model: nn.Module, structure: Any, template: list[Any] | None) -> None:
@@ -78,16 +79,22 @@ class Dispatch:
     """
 
     def __init__(
-        self, owner: nn.Module, name: str, calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], found: Sequence[Winner],
+        self,
+        owner: nn.Module,
+        name: str,
+        calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]],
+        found: Sequence[Winner],
         libraries: dict[str, str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.owner, self.name, self.libraries = owner, name, libraries
         self.winners = tuple(found)
         args, kwargs = calls[0]
         self.signature = Signature(original_forward(owner), args, kwargs)
         self.recorded = [pytree.tree_map_only(torch.Tensor, _outline, [*a, *k.values()]) for a, k in calls]
         self.flat = all(type(x) is torch.Tensor for values in self.recorded for x in values)
-        self.devices = [next(x.device for x in pytree.tree_leaves((a, k)) if isinstance(x, torch.Tensor)) for a, k in calls]
+        self.devices = [
+            next(x.device for x in pytree.tree_leaves((a, k)) if isinstance(x, torch.Tensor)) for a, k in calls
+        ]
         self.fallbacks: Counter[str] = Counter()
         self.operation: Operation | None = None
         self.handle = register(self)
@@ -122,14 +129,26 @@ class Dispatch:
         if owner is not self.owner or not self.entries:  # a replica, as DataParallel makes them
             return original_forward(owner)(owner, *args, **kwargs)
         if (
-            self.watch.version != self.seen or self.reason or _is_autocast() or _dispatch_modes() or _function_modes()
-            or _functorch() is not None or _tracing() is not None or forward_ad._current_level >= 0
-            or nn_module._global_forward_hooks or nn_module._global_forward_pre_hooks or (self.on_gpu and _flags() != self.flags)
-        ):  # fmt: skip
+            self.watch.version != self.seen
+            or self.reason
+            or _is_autocast()
+            or _dispatch_modes()
+            or _function_modes()
+            or _functorch() is not None
+            or _tracing() is not None
+            or forward_ad._current_level >= 0
+            or nn_module._global_forward_hooks
+            or nn_module._global_forward_pre_hooks
+            or (self.on_gpu and _flags() != self.flags)
+        ):
             reason = self._reason()
             if reason:
                 return self._original(reason, args, kwargs)
-        values = args if self.flat and not kwargs and self.signature.pattern == (len(args), ()) else self.signature.values(args, kwargs)
+        values = (
+            args
+            if self.flat and not kwargs and self.signature.pattern == (len(args), ())
+            else self.signature.values(args, kwargs)
+        )
         if values is None:
             return self._original(ARGUMENTS, args, kwargs)
         if self.flat:
@@ -160,7 +179,8 @@ class Dispatch:
         return found if entry.template is None else entry.result(found)
 
     def takes(self, args: tuple[Any, ...]) -> bool:
-        """Whether the operator can stand for a call that a compiler traces: its arguments are those of the recorded call."""
+        """Whether the operator can stand for a call that a compiler traces: its arguments are those of the recorded
+        call."""
         made = self.operation
         if made is None or len(args) != len(made.inputs):
             return False
@@ -202,7 +222,11 @@ class Dispatch:
     def _look_up(self, key: Any, tensors: Sequence[torch.Tensor]) -> Entry | None:
         """The entry for shapes that no call had before, remembered."""
         with self._lock:
-            fits = (e for e, d in zip(self.entries, self.devices) if fit(e.winner.shapes, tensors) and all(x.device == d for x in tensors))
+            fits = (
+                e
+                for e, d in zip(self.entries, self.devices)
+                if fit(e.winner.shapes, tensors) and all(x.device == d for x in tensors)
+            )
             entry = next(fits, None)
             if len(self.table) < _MOST_KEYS:
                 self.table[key] = entry
@@ -245,7 +269,10 @@ class Dispatch:
                 self.signature.signature = inspect.signature(original_forward(self.owner))
                 self.parameters = [*self.owner.parameters()]
                 self.facts.renew()
-                found = [Entry(w, winners.link(winners.load(w.source, self.libraries), self.owner), *way) for w, way in zip(self.winners, self._outcomes)]
+                found = [
+                    Entry(w, winners.link(winners.load(w.source, self.libraries), self.owner), *way)
+                    for w, way in zip(self.winners, self._outcomes)
+                ]
                 self.entries = found
 
 
@@ -269,14 +296,16 @@ def _outline(x: torch.Tensor) -> torch.Tensor:
 
 
 def _unflatten(structure: Any) -> tuple[Any, Any]:
-    """The function that makes a container of its leaves, with the argument behind them; ``None`` for nested containers."""
+    """The function that makes a container of its leaves, with the argument behind them; ``None`` for nested
+    containers."""
     kind = pytree.SUPPORTED_NODES.get(structure.type)
     flat = structure.num_leaves == structure.num_children and structure.num_nodes == structure.num_leaves + 1
     return (kind.unflatten_fn, structure.context) if flat and kind is not None else (None, None)
 
 
 def _way_back(outcome: Any) -> tuple[Any, list[Any] | None]:
-    """The structure of forward's result, and its leaves that are no tensors; no leaves where the file's result is the same."""
+    """The structure of forward's result, and its leaves that are no tensors; no leaves where the file's result is the
+    same."""
     if _is_plain(outcome):
         return None, None
     leaves, structure = pytree.tree_flatten(outcome)
@@ -307,5 +336,3 @@ def _flags() -> tuple[Any, ...]:
         return torch._C._get_cudnn_allow_tf32(), torch._C._get_cublas_allow_tf32()
     except RuntimeError:  # they were set in torch's newer way, which has no answer in the older one
         return ()
-
-

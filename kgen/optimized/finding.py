@@ -1,6 +1,6 @@
 """Finding: the submodules that take the time of a forward, each kind once.
 
-    one forward, timed by hooks ──> Hot(paths of equal submodules, a call of them, their share of the time)
+one forward, timed by hooks ──> Hot(paths of equal submodules, a call of them, their share of the time)
 """
 
 import time
@@ -38,7 +38,8 @@ class _Visit:
 
 
 def hot(module: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]]) -> list[Hot]:
-    """The kinds of submodules that take at least :data:`LEAST_SHARE` of a forward, those with the largest share first."""
+    """The kinds of submodules that take at least :data:`LEAST_SHARE` of a forward, those with the largest share
+    first."""
     visits = [*_visits(module, call)]
     whole = sum(v.seconds for v in visits if v.path == "") or 1.0
     kinds: dict[str, Hot] = {}
@@ -57,13 +58,22 @@ def hot(module: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]]) -> list
 def children_of(kind: Hot, kinds: list[Hot]) -> list[Hot]:
     """The kinds whose submodules stand right below those of a kind, with none of another kind between."""
     below = [other for other in kinds if any(p.startswith(f"{q}.") for p in other.paths for q in kind.paths)]
-    inner = {id(o) for o in below for b in below if o is not b and any(p.startswith(f"{q}.") for p in o.paths for q in b.paths)}
+    inner = {
+        id(o)
+        for o in below
+        for b in below
+        if o is not b and any(p.startswith(f"{q}.") for p in o.paths for q in b.paths)
+    }
     return [other for other in below if id(other) not in inner]
 
 
 def tops(kinds: list[Hot]) -> list[Hot]:
     """The kinds that stand below no other one."""
-    return [k for k in kinds if not any(p.startswith(f"{q}.") for o in kinds if o is not k for p in k.paths for q in o.paths)]
+    return [
+        k
+        for k in kinds
+        if not any(p.startswith(f"{q}.") for o in kinds if o is not k for p in k.paths for q in o.paths)
+    ]
 
 
 def _visits(module: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]]) -> Iterator[_Visit]:

@@ -1,6 +1,7 @@
 """Fingerprints: a module, a call of it and the place, as one hash. Equal fingerprints have the same winners.
 
-    classes (code of their methods and of what these call), attributes, kinds of tensors, modes, arguments, torch, device
+    classes (code of their methods and of what these call), attributes, kinds of tensors, modes, arguments, torch,
+    device
 
 A fingerprint needs no capture and reads no value of a tensor. A hit is checked by a forward of both before it is used.
 """
@@ -23,7 +24,9 @@ _DEPTH = 6  # of functions that call functions, and of values in attributes
 _SKIPPED = {*MARKS, "_graph", "_code", "meta", "_parameters", "_buffers", "_modules", "training"}
 
 
-def fingerprint(module: nn.Module, calls: list[tuple[tuple[Any, ...], dict[str, Any]]], settings: tuple[Any, ...]) -> str:
+def fingerprint(
+    module: nn.Module, calls: list[tuple[tuple[Any, ...], dict[str, Any]]], settings: tuple[Any, ...]
+) -> str:
     """The hash of a module with these calls (arguments, and those by name), under these settings."""
     writer = _Writer()
     writer.add("format", _FORMAT, torch.__version__, sys.version_info[:2], place(calls), *settings)
@@ -77,8 +80,17 @@ class _Writer:
         if isinstance(value, torch.Tensor):
             first = self._first(value)
             strides = value.stride() if value.layout is torch.strided else value.layout
-            self.add(type(value).__name__, tuple(value.shape), strides, value.dtype, value.device.type, first or self.known[id(value)])
-        elif value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, torch.layout)):
+            self.add(
+                type(value).__name__,
+                tuple(value.shape),
+                strides,
+                value.dtype,
+                value.device.type,
+                first or self.known[id(value)],
+            )
+        elif value is None or isinstance(
+            value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, torch.layout)
+        ):
             self.add(type(value).__name__, repr(value))
         elif isinstance(value, (FunctionType, MethodType)):
             for text in _function_texts(getattr(value, "__func__", value), 0, set()):

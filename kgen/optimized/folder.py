@@ -1,7 +1,8 @@
 """Folders of optimised modules: the files of winners, their libraries, and a manifest with the hash of each.
 
-    fast ── save ──> manifest.json, *.py, *.so
-    folder, module ── load (hashes first, then code) ──> twin that dispatches; nothing is swept, and built only where no library fits
+fast ── save ──> manifest.json, *.py, *.so
+folder, module ── load (hashes first, then code) ──> twin that dispatches; nothing is swept, and built only where no
+library fits
 """
 
 import hashlib
@@ -55,8 +56,8 @@ def save(fast: nn.Module, folder: Path) -> None:
 def load(folder: Path, module: nn.Module) -> nn.Module:
     """The module with the winners of a folder behind it. Code of the folder runs: load only folders that you trust.
 
-    A part that does not fit this module or this machine runs the original; the report says why. Raises :class:`FolderError`
-    for a folder that holds no module of this version, or a file with another hash.
+    A part that does not fit this module or this machine runs the original; the report says why. Raises
+    :class:`FolderError` for a folder that holds no module of this version, or a file with another hash.
     """
     manifest = _manifest(folder)
     texts = _checked(folder, manifest)
@@ -67,14 +68,21 @@ def load(folder: Path, module: nn.Module) -> nn.Module:
     parts: list[Part] = []
     tried: list[Tried] = []
     for entry in manifest["parts"]:
-        found = FoundPart(tuple(entry["paths"]), entry["name"], tuple(
-            Winner.from_json(one["winner"], texts[one["file"]], texts[one["problem"]]) for one in entry["winners"]))  # fmt: skip
+        found = FoundPart(
+            tuple(entry["paths"]),
+            entry["name"],
+            tuple(
+                Winner.from_json(one["winner"], texts[one["file"]], texts[one["problem"]]) for one in entry["winners"]
+            ),
+        )
         try:
             parts.append(_loaded(folder, entry, found, device, probe, judged, fast))
         except _Unfit as unfit:
             tried.append(Tried(found.paths[0], found.name, str(unfit)))
         except Exception as error:  # of the file's own code, the module's, or torch's
-            tried.append(Tried(found.paths[0], found.name, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"))
+            tried.append(
+                Tried(found.paths[0], found.name, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+            )
     for one in tried:
         _log.warning("%s: %s of %s runs without kgen: %s", folder, one.path or "all", type(module).__name__, one.reason)
     speedup = Interval(**manifest["speedup"]) if manifest["speedup"] and parts else None
@@ -104,7 +112,9 @@ def _loaded(folder: Path, entry: dict[str, Any], found: FoundPart, device: torch
         theirs, mine = probe.get_submodule(path), judged.get_submodule(path)
         for args, kwargs in calls:
             with trial.apart(theirs), trial.apart(mine):
-                reason = trial.agree(theirs(*args, **kwargs), mine(*args, **kwargs), trial.doubled(theirs, (args, kwargs)))
+                reason = trial.agree(
+                    theirs(*args, **kwargs), mine(*args, **kwargs), trial.doubled(theirs, (args, kwargs))
+                )
             if reason:
                 raise _Unfit(f"{reason} at {path or 'the module'}")
     if fallbacks := _fallbacks(judged, found.paths):
@@ -147,7 +157,9 @@ def _part(part: Part, folder: Path) -> dict[str, Any]:
             shutil.copyfile(built, folder / library)
         every = [*files.values(), *([library] if library else [])]
         hashes = {name: _hash(folder / name) for name in every}
-        winners.append({**files, "library": library, "torch": torch.__version__, "hashes": hashes, "winner": winner.to_json()})
+        winners.append(
+            {**files, "library": library, "torch": torch.__version__, "hashes": hashes, "winner": winner.to_json()}
+        )
     return {
         "paths": list(part.paths), "name": part.name, "call": list(map(_listed, dispatch.signature.pattern)),
         "place": dispatch.place, "winners": winners,
@@ -170,14 +182,18 @@ def _manifest(folder: Path) -> dict[str, Any]:
         if version == _FORMAT:
             for part in found["parts"]:
                 assert {"paths", "name", "call", "place", "winners"} <= part.keys()
-                assert all({"file", "problem", "library", "hashes", "winner", "torch"} <= one.keys() for one in part["winners"])
+                assert all(
+                    {"file", "problem", "library", "hashes", "winner", "torch"} <= one.keys() for one in part["winners"]
+                )
             _ = found["speedup"]
     except OSError as error:
         raise FolderError(f"{folder}: no optimised module: {MANIFEST}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
         raise FolderError(f"{folder}: {MANIFEST} is none of an optimised module: save it again") from error
     if version != _FORMAT:
-        raise FolderError(f"{folder}: another version of kgen wrote it ({found.get('kgen')}, format {version}): save it again")
+        raise FolderError(
+            f"{folder}: another version of kgen wrote it ({found.get('kgen')}, format {version}): save it again"
+        )
     return dict(found)
 
 

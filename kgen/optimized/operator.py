@@ -1,6 +1,6 @@
 """The operator ``kgen::run``, by which a program that is compiled calls an optimised module without a graph break.
 
-    torch.ops.kgen.run(handle, inputs) ──> the module's dispatch: a winner, or the original
+torch.ops.kgen.run(handle, inputs) ──> the module's dispatch: a winner, or the original
 """
 
 import itertools
@@ -40,7 +40,8 @@ class Outline:
 
 @dataclass(frozen=True)
 class Operation:
-    """A call that the operator can stand for: the kinds of its inputs and results. ``single``: the result is one tensor."""
+    """A call that the operator can stand for: the kinds of its inputs and results. ``single``: the result is one
+    tensor."""
 
     inputs: tuple[Outline, ...]
     results: tuple[Outline, ...]
@@ -60,7 +61,8 @@ class Dispatched(Protocol):
 def operation(owner: nn.Module, args: Sequence[Any], kwargs: Any, outcome: Any, text: str) -> Operation | None:
     """The operation of a recorded call; ``None`` where the operator cannot stand for it.
 
-    It takes and gives plain tensors, which share no memory, and writes nothing. ``text`` is that of the module's problem.
+    It takes and gives plain tensors, which share no memory, and writes nothing. ``text`` is that of the module's
+    problem.
     """
     single = isinstance(outcome, torch.Tensor)
     results = [outcome] if single else outcome

@@ -1,9 +1,9 @@
 """The conductor of ``kgen.optimize``: looks a module up, sweeps what is not known, and puts winners behind a twin.
 
-    module ── twin, observe ── fingerprint ──> store: winners
-                                    │ nothing known
-                                    └─ export ── sweep ──> winner, kept in the store
-    winners ── link, compare with the module itself ──> twin that dispatches
+module ── twin, observe ── fingerprint ──> store: winners
+                                │ nothing known
+                                └─ export ── sweep ──> winner, kept in the store
+winners ── link, compare with the module itself ──> twin that dispatches
 """
 
 import contextlib
@@ -83,8 +83,8 @@ class Found:
 def optimize(module: nn.Module, calls: Sequence[Call], options: Options) -> nn.Module:
     """A twin of a module whose forward runs winners where their guards hold. ``calls`` are those to be fast.
 
-    Raises PyTorch's own error where the module does not take a call, and :class:`kgen.errors.KgenError` for a fault of the
-    device, a compiler or the database. The module itself stays as it is.
+    Raises PyTorch's own error where the module does not take a call, and :class:`kgen.errors.KgenError` for a fault of
+    the device, a compiler or the database. The module itself stays as it is.
     """
     started = time.monotonic()
     _check(module, calls, options)
@@ -94,7 +94,9 @@ def optimize(module: nn.Module, calls: Sequence[Call], options: Options) -> nn.M
         raise InputError(f"{type(module).__name__} cannot be optimised: {error}") from error
     key, known = _known(module, calls, options)
     observed = [trial.observe(probe, call, once=isinstance(known, Found)) for call in calls]
-    found = known if isinstance(known, Found) else _search(probe, calls, observed, options) if key else Found(tried=known)
+    found = (
+        known if isinstance(known, Found) else _search(probe, calls, observed, options) if key else Found(tried=known)
+    )
     attached, tried = _attach(judged, probe, calls, observed, found)
     speedup = found.speedup
     try:
@@ -102,7 +104,12 @@ def optimize(module: nn.Module, calls: Sequence[Call], options: Options) -> nn.M
         speedup = measured or speedup
     except _Slower as slower:
         attached, tried = [], [*tried, Tried("", type(module).__name__, str(slower))]
-    found = replace(found, parts=tuple(a.found for a in attached), tried=(*found.tried, *tried), speedup=speedup if attached else None)
+    found = replace(
+        found,
+        parts=tuple(a.found for a in attached),
+        tried=(*found.tried, *tried),
+        speedup=speedup if attached else None,
+    )
     if key and not found.from_store and not options.cached_only:
         _keep(key, type(module).__name__, found, options)
     parts = [attach_part(fast, a.found, a.calls, a.outcomes, a.libraries) for a in attached]
@@ -112,7 +119,9 @@ def optimize(module: nn.Module, calls: Sequence[Call], options: Options) -> nn.M
     return fast
 
 
-def attach_part(fast: nn.Module, found: FoundPart, calls: Sequence[Call], outcomes: Sequence[Any], libraries: dict[str, str]) -> Part:
+def attach_part(
+    fast: nn.Module, found: FoundPart, calls: Sequence[Call], outcomes: Sequence[Any], libraries: dict[str, str]
+) -> Part:
     """Put winners behind submodules of a twin. Raises where a file cannot be loaded or linked."""
     made = []
     for path in found.paths:
@@ -133,15 +142,21 @@ class _Slower(Exception):
 
 def _check(module: nn.Module, calls: Sequence[Call], options: Options) -> None:
     if hasattr(module, REPORT) and not isinstance(vars(module).get(REPORT), Report):
-        raise InputError(f"{type(module).__name__} has an attribute {REPORT!r}, where the result has its report: rename it")
+        raise InputError(
+            f"{type(module).__name__} has an attribute {REPORT!r}, where the result has its report: rename it"
+        )
     if not options.cached_only and options.minutes <= 0:
-        raise InputError(f"minutes={options.minutes:g}: give it some time, or cached_only=True for what is known already")
+        raise InputError(
+            f"minutes={options.minutes:g}: give it some time, or cached_only=True for what is known already"
+        )
     tensors = tensors_of([[a, k] for a, k in calls])
     if not tensors:
         raise InputError("inputs hold no tensor: kgen needs arguments of forward to tune for")
     devices = {x.device for x in tensors}
     if len(devices) > 1:
-        raise InputError(f"inputs are on several devices ({', '.join(sorted(map(str, devices)))}): give all of them on one")
+        raise InputError(
+            f"inputs are on several devices ({', '.join(sorted(map(str, devices)))}): give all of them on one"
+        )
     device = devices.pop()
     if device.type not in KINDS:
         raise DeviceError(f"inputs are on {device}: kgen takes tensors of the CPU and of CUDA devices")
@@ -166,7 +181,8 @@ def _settings(options: Options) -> tuple[Any, ...]:
 
 
 def _known(module: nn.Module, calls: Sequence[Call], options: Options) -> tuple[str, Found | tuple[Tried, ...]]:
-    """The module's fingerprint, and the stored result if there is one. A module that kgen cannot look at has no fingerprint."""
+    """The module's fingerprint, and the stored result if there is one. A module that kgen cannot look at has no
+    fingerprint."""
     try:
         key = fingerprint(module, [*calls], _settings(options))
     except Exception as error:  # of attributes and classes of any kind
@@ -191,7 +207,10 @@ def _keep(key: str, name: str, found: Found, options: Options) -> None:
     """Store what was found, and that nothing was."""
     speedup = asdict(found.speedup) if found.speedup else None
     parts = [
-        {"paths": list(part.paths), "winner": {"name": part.name, "sizes": [w.to_json() for w in part.winners], "speedup": speedup}}
+        {
+            "paths": list(part.paths),
+            "winner": {"name": part.name, "sizes": [w.to_json() for w in part.winners], "speedup": speedup},
+        }
         for part in found.parts
     ]
     with Database.open(options.db) as database:
@@ -226,7 +245,14 @@ def _stored(key: str, options: Options) -> Found | None:
 class _Searching:
     """One search, until a time on the monotonic clock."""
 
-    def __init__(self, probe: nn.Module, calls: Sequence[Call], observed: Sequence[trial.Observed], options: Options, until: float) -> None:
+    def __init__(
+        self,
+        probe: nn.Module,
+        calls: Sequence[Call],
+        observed: Sequence[trial.Observed],
+        options: Options,
+        until: float,
+    ) -> None:
         self.probe, self.calls, self.observed, self.options, self.until = probe, calls, observed, options, until
         self.tried: list[Tried] = []
         self.parts: list[FoundPart] = []
@@ -269,8 +295,13 @@ class _Searching:
                 continue
             part = self.probe.get_submodule(kind.paths[0])
             observed = trial.observe(part, kind.call)
-            winners, reason = ((), observed.reason) if observed.reason else self._swept(
-                part, kind.name, [kind.call], time.monotonic() + max(left * share, min(left, _LEAST_SECONDS)))  # fmt: skip
+            winners, reason = (
+                ((), observed.reason)
+                if observed.reason
+                else self._swept(
+                    part, kind.name, [kind.call], time.monotonic() + max(left * share, min(left, _LEAST_SECONDS))
+                )
+            )
             if winners:
                 self.parts.append(FoundPart(tuple(kind.paths), kind.name, winners))
                 continue
@@ -289,7 +320,9 @@ class _Searching:
                 if watch.version:
                     return (), "its forward sets attributes"
                 title = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
-                problem = Problem(title, f"{title}{exported.SUFFIX}", exported.source_of(program, title, (args, kwargs), live.flags()))
+                problem = Problem(
+                    title, f"{title}{exported.SUFFIX}", exported.source_of(program, title, (args, kwargs), live.flags())
+                )
                 seconds = (until - time.monotonic()) / (len(calls) - number)
                 winner = self._swept_problem(problem, program, (args, kwargs), max(seconds, 1.0))
             except (CaptureError, ProblemError) as error:
@@ -306,9 +339,15 @@ class _Searching:
         options = self.options
         device = tensors_of([*call[0], *call[1].values()])[0].device
         request = SweepRequest(
-            problem, str(device), options.accuracy, budget=options.budget, seconds=max(seconds, 1.0), baselines=options.baselines, db=options.db,
+            problem,
+            str(device),
+            options.accuracy,
+            budget=options.budget,
+            seconds=max(seconds, 1.0),
+            baselines=options.baselines,
+            db=options.db,
             weight_copies=options.weight_copies,
-        )  # fmt: skip
+        )
         finished = run(request, _listener(options.tell))
         if finished.state == "interrupted":
             raise KeyboardInterrupt
@@ -322,16 +361,25 @@ class _Searching:
                 return f"{_NOT_FASTER}: no right kernel was found"
             interval = trial_row.interval
             if not best.beats_baseline or interval is None:
-                figures = f"{interval.mid:.2f}x [{interval.low:.2f}, {interval.high:.2f}]" if interval else "only screened"
+                figures = (
+                    f"{interval.mid:.2f}x [{interval.low:.2f}, {interval.high:.2f}]" if interval else "only screened"
+                )
                 return f"{_NOT_FASTER} ({figures})"
             source = queries.source(database, trial_row.candidate)
         steps = trial_row.plan_data.steps
         return Winner(
-            candidate=trial_row.candidate, source=source, problem=problem.source_hash, problem_source=problem.source,
-            shapes=shapes_of(program, call), speedup=interval, baselines=tuple(trial_row.baselines.items()), sweep=trial_row.sweep,
+            candidate=trial_row.candidate,
+            source=source,
+            problem=problem.source_hash,
+            problem_source=problem.source,
+            shapes=shapes_of(program, call),
+            speedup=interval,
+            baselines=tuple(trial_row.baselines.items()),
+            sweep=trial_row.sweep,
             median_ms=trial_row.median_ms or 0.0,
-            kernels=tuple(", ".join(s.operators) for s in steps if s.schedule), library=tuple(o for s in steps if not s.schedule for o in s.operators),
-        )  # fmt: skip
+            kernels=tuple(", ".join(s.operators) for s in steps if s.schedule),
+            library=tuple(o for s in steps if not s.schedule for o in s.operators),
+        )
 
 
 _NOT_FASTER = "nothing beats PyTorch here"
@@ -361,7 +409,8 @@ class _Attached:
 def _attach(
     judged: nn.Module, probe: nn.Module, calls: Sequence[Call], observed: Sequence[trial.Observed], found: Found
 ) -> tuple[list[_Attached], list[Tried]]:
-    """Put winners behind a twin; a part that cannot be loaded or linked stays the original's. ``probe`` shows its results."""
+    """Put winners behind a twin; a part that cannot be loaded or linked stays the original's. ``probe`` shows its
+    results."""
     attached, tried = [], []
     for one in found.parts:
         try:
@@ -372,7 +421,9 @@ def _attach(
                 outcomes = [trial.outcome(probe.get_submodule(one.paths[0]), call) for call in own]
             device = tensors_of([*own[0][0], *own[0][1].values()])[0].device
             libraries = built(one.winners, device)
-            attached.append(_Attached(attach_part(judged, one, own, outcomes, libraries), one, own, outcomes, libraries))
+            attached.append(
+                _Attached(attach_part(judged, one, own, outcomes, libraries), one, own, outcomes, libraries)
+            )
         except Exception as error:  # of the file's own code, or torch's
             reason = f"its file cannot be used: {type(error).__name__}: {' '.join(str(error).split())[:160]}"
             tried.append(Tried(one.paths[0], one.name, reason))
@@ -434,7 +485,9 @@ def _compare(judged: nn.Module, plain: nn.Module, calls: Sequence[Call], observe
     args, kwargs = copied(calls[0])
     device = tensors_of([*args, *kwargs.values()])[0].device
     with trial.apart(judged), trial.apart(plain):
-        interval = trial.compared(lambda: plain(*args, **kwargs), lambda: judged(*args, **kwargs), device, _COMPARED_SECONDS)
+        interval = trial.compared(
+            lambda: plain(*args, **kwargs), lambda: judged(*args, **kwargs), device, _COMPARED_SECONDS
+        )
     if interval.low <= 1.0:
         raise _Slower(f"{_NOT_FASTER}: {interval.mid:.2f}x [{interval.low:.2f}, {interval.high:.2f}] in this process")
     return interval
@@ -460,5 +513,3 @@ def _listener(tell: Callable[[str], None]) -> events.Listener:
             tell(event.text)
 
     return listen
-
-

@@ -37,9 +37,9 @@ class Tried:
 class Report:
     """The parts that were replaced and those that were not, the figures, and the calls since.
 
-    ``speedup`` is over the module that came in: both were timed in turns in the process that searched. It is ``None`` where
-    nothing was replaced. ``over_baseline`` is by the finals of the sweep, over the fastest way of PyTorch: eager or
-    torch.compile. A module that was replaced as a whole has it.
+    ``speedup`` is over the module that came in: both were timed in turns in the process that searched. It is ``None``
+    where nothing was replaced. ``over_baseline`` is by the finals of the sweep, over the fastest way of PyTorch: eager
+    or torch.compile. A module that was replaced as a whole has it.
     """
 
     name: str
@@ -114,9 +114,16 @@ class Report:
             place = "all of it" if part.paths == ("",) else _places(part.paths)
             for winner in part.winners:
                 kernels = f"{len(winner.kernels)} kernel{'s' * (len(winner.kernels) != 1)}"
-                found.append(("replaced", f"{place}: {part.name} by {kernels}, {winner.candidate[:12]}, {_interval(winner.speedup)}"))
+                found.append(
+                    (
+                        "replaced",
+                        f"{place}: {part.name} by {kernels}, {winner.candidate[:12]}, {_interval(winner.speedup)}",
+                    )
+                )
         for name, number in self.library.items():
-            found.append(("library", f"{name}{f' ({number})' if number > 1 else ''}: faster there, or no kernel takes it"))
+            found.append(
+                ("library", f"{name}{f' ({number})' if number > 1 else ''}: faster there, or no kernel takes it")
+            )
         found += [("left", f"{tried.path or 'the module'} ({tried.name}): {tried.reason}") for tried in self.tried]
         found.append(("calls", f"{self.calls} by kgen"))
         found += [("", f"{number} by the original: {reason}") for reason, number in self.fallbacks.items()]
@@ -133,7 +140,11 @@ class Report:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        cells = (f"<tr><th style='text-align:left'>{html.escape(a)}</th><td style='text-align:left'>{html.escape(b)}</td></tr>" for a, b in self.rows())
+        cells = (
+            f"<tr><th style='text-align:left'>{html.escape(a)}</th><td "
+            f"style='text-align:left'>{html.escape(b)}</td></tr>"
+            for a, b in self.rows()
+        )
         return f"<table>{''.join(cells)}</table>"
 
 

@@ -1,6 +1,6 @@
 """Trials: runs of a module on a user's inputs that leave everything as it was, and what they tell.
 
-    run ── results, whether anything was changed, times ──> agree? faster?
+run ── results, whether anything was changed, times ──> agree? faster?
 """
 
 import copy
@@ -56,7 +56,8 @@ def outcome(module: nn.Module, call: _CALL) -> Any:
 
 @dataclass(frozen=True)
 class Observed:
-    """The result of a module's own forward. ``reason`` says why no recording of it can stand for it; empty if one can."""
+    """The result of a module's own forward. ``reason`` says why no recording of it can stand for it; empty if one
+    can."""
 
     outcome: Any
     reason: str
@@ -98,8 +99,9 @@ def observe(module: nn.Module, call: _CALL, *, once: bool = False) -> Observed:
 def agree(outcome: Any, found: Any, exact: Any = None) -> str:
     """The reason why a result cannot stand for the module's own; empty where it can.
 
-    ``exact`` is the result in float64. A right result errs at most twice as much as the module's own, over a tensor, and four
-    times at one place. Without ``exact`` only large differences are found: the evaluator has judged the file before.
+    ``exact`` is the result in float64. A right result errs at most twice as much as the module's own, over a tensor,
+    and four times at one place. Without ``exact`` only large differences are found: the evaluator has judged the file
+    before.
     """
     mine, structure = pytree.tree_flatten(outcome)
     theirs, other = pytree.tree_flatten(found)
@@ -131,7 +133,9 @@ def doubled(module: nn.Module, call: _CALL) -> Any:
     try:
         with torch.no_grad(), torch.random.fork_rng([]):
             other = copy.deepcopy(module).double()
-            args, kwargs = pytree.tree_map_only(torch.Tensor, lambda x: x.double() if x.is_floating_point() else x, copied((args, kwargs)))
+            args, kwargs = pytree.tree_map_only(
+                torch.Tensor, lambda x: x.double() if x.is_floating_point() else x, copied((args, kwargs))
+            )
             return other(*args, **kwargs)
     except Exception:  # modules name dtypes, or hold what cannot be copied
         return None
@@ -159,7 +163,10 @@ def compared(original: Callable[[], Any], fast: Callable[[], Any], device: torch
         order = ((0, original), (1, fast)) if len(blocks[0]) % 2 else ((1, fast), (0, original))
         for at, call in order:
             blocks[at].append(timed(call, counts[at]))
-    one, other = (Timing(name, Depth.FINAL, "here", tuple((x,) for x in found)) for name, found in zip(("original", "fast"), blocks))
+    one, other = (
+        Timing(name, Depth.FINAL, "here", tuple((x,) for x in found))
+        for name, found in zip(("original", "fast"), blocks)
+    )
     return ratio_interval(one, other)
 
 
@@ -194,7 +201,9 @@ def _values_agree(x: torch.Tensor, y: torch.Tensor, z: Any) -> str:
     if isinstance(z, torch.Tensor) and z.shape == x.shape and z.is_floating_point():
         exact = z.double().nan_to_num(0.0, 0.0, 0.0)
         for error, factor in ((_rms, RMS_FACTOR), (_most, MAX_FACTOR)):
-            allowed = factor * error(a - exact) + _FLOOR * rounding * (scale if error is _rms else max(float(exact.abs().max()), scale))
+            allowed = factor * error(a - exact) + _FLOOR * rounding * (
+                scale if error is _rms else max(float(exact.abs().max()), scale)
+            )
             if error(b - exact) > allowed:
                 return "its result errs more than PyTorch's"
         return ""
@@ -211,8 +220,10 @@ def _most(x: torch.Tensor) -> float:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    return all(torch.equal(x.nan_to_num() if x.is_floating_point() else x, y.nan_to_num() if y.is_floating_point() else y)
-               for x, y in zip(tensors_of(a), tensors_of(b)))  # fmt: skip
+    return all(
+        torch.equal(x.nan_to_num() if x.is_floating_point() else x, y.nan_to_num() if y.is_floating_point() else y)
+        for x, y in zip(tensors_of(a), tensors_of(b))
+    )
 
 
 def _close(a: Any, b: Any) -> bool:
@@ -221,7 +232,9 @@ def _close(a: Any, b: Any) -> bool:
     pairs = [(x, y) for x, y in zip(mine, theirs) if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)]
     if any(type(x) is not torch.Tensor or x.layout is not torch.strided for pair in pairs for x in pair):
         return False
-    return len(mine) == len(theirs) and all(x.shape == y.shape and x.dtype == y.dtype and not _differs(x, y) for x, y in pairs)
+    return len(mine) == len(theirs) and all(
+        x.shape == y.shape and x.dtype == y.dtype and not _differs(x, y) for x, y in pairs
+    )
 
 
 def _differs(x: torch.Tensor, y: torch.Tensor) -> bool:

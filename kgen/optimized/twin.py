@@ -1,10 +1,10 @@
 """Twins: a module tree with the same tensors as another one, which notices what is changed on it.
 
-    module ── twin ──> twin: other module objects, the same parameters and buffers, the same classes but for the watching
-    set an attribute, register a hook, convert the tensors ──> Watch.version
+    module ── twin ──> twin: other module objects, the same parameters and buffers, the same classes but for the
+    watching set an attribute, register a hook, convert the tensors ──> Watch.version
 
-A twin costs no call anything: only changes are noticed. A reader of a part of the tree compares versions, and looks at the
-part again (:class:`Facts`) where they differ.
+A twin costs no call anything: only changes are noticed. A reader of a part of the tree compares versions, and looks at
+the part again (:class:`Facts`) where they differ.
 """
 
 import contextlib
@@ -26,12 +26,24 @@ _HOOKS = (
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
     "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs",
 )  # fmt: skip
-_STATE_HOOKS = ("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
+_STATE_HOOKS = (
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
 ALL_HOOKS = (*_HOOKS, *_STATE_HOOKS)
 _REGISTERING = (
-    "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook", "register_full_backward_pre_hook",
-    "register_backward_hook", "_apply", "register_parameter", "register_buffer", "add_module",
-)  # fmt: skip
+    "register_forward_hook",
+    "register_forward_pre_hook",
+    "register_full_backward_hook",
+    "register_full_backward_pre_hook",
+    "register_backward_hook",
+    "_apply",
+    "register_parameter",
+    "register_buffer",
+    "add_module",
+)
 _PRIMITIVES = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size)
 _MOST_CONTENTS = 512  # entries of the objects that a part holds; more are looked at after other changes only
 
@@ -62,7 +74,8 @@ def unwatch(root: nn.Module, watch: Watch) -> None:
 def twin(module: nn.Module, *, apart: bool = False) -> nn.Module:
     """A twin of a module; one that is ``apart`` has copies of the objects that the modules hold, too.
 
-    Scripted modules, which are no ordinary Python objects, are in both trees. Raises ``TypeError`` where the root is one.
+    Scripted modules, which are no ordinary Python objects, are in both trees. Raises ``TypeError`` where the root is
+    one.
     """
     made: dict[int, nn.Module] = {}
     found = _twin(module, made)
@@ -177,7 +190,12 @@ def _dispatching(base: type[nn.Module]) -> type[nn.Module]:
         results = torch.ops.kgen.run(run.handle, list(args))
         return results[0] if run.operation.single else tuple(results)
 
-    more = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__, "_kgen_base": base}
+    more = {
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+        "__doc__": base.__doc__,
+        "_kgen_base": base,
+    }
     return type(base)(base.__name__, (watched(base),), {**more, "forward": forward})
 
 
@@ -194,8 +212,8 @@ def original_forward(module: nn.Module) -> Callable[..., Any]:
 class Facts:
     """The facts about a part of a tree that a recorded forward depends on, to be compared later.
 
-    They are its classes and modes, its attributes, its submodules, and the names and kinds of its tensors. Values of parameters
-    and buffers are no facts.
+    They are its classes and modes, its attributes, its submodules, and the names and kinds of its tensors. Values of
+    parameters and buffers are no facts.
     """
 
     def __init__(self, root: nn.Module) -> None:
@@ -224,7 +242,8 @@ class Facts:
         return self.changed_contents()
 
     def changed_contents(self) -> str:
-        """The reason why contents of objects that modules hold, or forwards of classes, differ; empty where they do not."""
+        """The reason why contents of objects that modules hold, or forwards of classes, differ; empty where they do
+        not."""
         if [c.forward for c in self.classes] != self.forwards:
             return "a forward was patched"
         try:
@@ -245,7 +264,9 @@ def _facts(module: nn.Module, is_root: bool) -> dict[str, Any]:
     state = vars(module)
     attributes = {name: value for name, value in state.items() if _is_attribute(name)}
     tensors = {
-        name: (type(x), x.shape, x.stride() if x.layout is torch.strided else None, x.dtype, x.device) if x is not None else None
+        name: (type(x), x.shape, x.stride() if x.layout is torch.strided else None, x.dtype, x.device)
+        if x is not None
+        else None
         for table in ("_parameters", "_buffers")
         for name, x in state.get(table, {}).items()
     }
@@ -284,12 +305,17 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _contents(modules: list[nn.Module]) -> Iterator[tuple[Any, Any]]:
-    """Containers and the attributes of other objects that modules hold, with copies; tensors and modules have tables."""
+    """Containers and the attributes of other objects that modules hold, with copies; tensors and modules have
+    tables."""
     seen: set[int] = set()
     left = _MOST_CONTENTS
     for module in modules:
         for name, value in vars(module).items():
-            if not _is_attribute(name) or id(value) in seen or isinstance(value, (nn.Module, torch.Tensor, type, MethodType, *_PRIMITIVES)):
+            if (
+                not _is_attribute(name)
+                or id(value) in seen
+                or isinstance(value, (nn.Module, torch.Tensor, type, MethodType, *_PRIMITIVES))
+            ):
                 continue
             seen.add(id(value))
             live = value if isinstance(value, (list, dict, set)) else getattr(value, "__dict__", None)

@@ -1,6 +1,6 @@
 """Winners: the files that a sweep has chosen, loaded and given the weights of a module of the user's program.
 
-    Winner (plain data) ── load ──> the file's ModelNew ── link ──> its tables of tensors are those of the module itself
+Winner (plain data) ── load ──> the file's ModelNew ── link ──> its tables of tensors are those of the module itself
 """
 
 import hashlib
@@ -28,8 +28,9 @@ _loaded: dict[str, type[nn.Module]] = {}  # by the hash of the text
 class Winner:
     """A file that is faster than what it takes the place of, and the call that it is for.
 
-    ``speedup`` is over the fastest of ``baselines`` (milliseconds by name), by the finals of its ``sweep``. ``kernels`` and
-    ``library`` are the steps of its plan. ``batch`` is the first size of the inputs, where other ones are right as well.
+    ``speedup`` is over the fastest of ``baselines`` (milliseconds by name), by the finals of its ``sweep``. ``kernels``
+    and ``library`` are the steps of its plan. ``batch`` is the first size of the inputs, where other ones are right as
+    well.
     """
 
     candidate: str
@@ -52,14 +53,22 @@ class Winner:
     def from_json(cls, value: Mapping[str, Any], source: str, problem_source: str) -> "Winner":
         """The inverse of :meth:`to_json`. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for other values."""
         shapes = tuple(
-            TensorShape(tuple(x["sizes"]), tuple(x["strides"]), str(x["dtype"]), bool(x["contiguous"])) for x in value["shapes"]
+            TensorShape(tuple(x["sizes"]), tuple(x["strides"]), str(x["dtype"]), bool(x["contiguous"]))
+            for x in value["shapes"]
         )
         return cls(
-            candidate=str(value["candidate"]), source=source, problem=str(value["problem"]), problem_source=problem_source,
-            shapes=shapes, speedup=Interval(*(float(value["speedup"][k]) for k in ("low", "mid", "high"))),
-            baselines=tuple((str(name), float(ms)) for name, ms in value["baselines"]), sweep=str(value["sweep"]),
-            median_ms=float(value["median_ms"]), kernels=tuple(map(str, value["kernels"])), library=tuple(map(str, value["library"])),
-        )  # fmt: skip
+            candidate=str(value["candidate"]),
+            source=source,
+            problem=str(value["problem"]),
+            problem_source=problem_source,
+            shapes=shapes,
+            speedup=Interval(*(float(value["speedup"][k]) for k in ("low", "mid", "high"))),
+            baselines=tuple((str(name), float(ms)) for name, ms in value["baselines"]),
+            sweep=str(value["sweep"]),
+            median_ms=float(value["median_ms"]),
+            kernels=tuple(map(str, value["kernels"])),
+            library=tuple(map(str, value["library"])),
+        )
 
     def inputs(self) -> list[Any]:
         """Inputs like those that it was swept with, drawn by its problem's text."""
@@ -69,8 +78,8 @@ class Winner:
 def load(source: str, libraries: Mapping[str, str]) -> type[nn.Module]:
     """The class of a file's ``ModelNew``; the file's code runs in this process.
 
-    ``libraries`` are the paths of built libraries by the contents of their extensions. A library that is not among them is
-    built by the file itself.
+    ``libraries`` are the paths of built libraries by the contents of their extensions. A library that is not among them
+    is built by the file itself.
     """
     key = hashlib.sha256(source.encode()).hexdigest()
     with _loading:
@@ -93,7 +102,9 @@ def link(made: type[nn.Module], owner: nn.Module) -> nn.Module:
     for path, part in found.named_modules():
         own = owner.get_submodule(path)
         for table in ("_parameters", "_buffers"):
-            missing = [name for name, x in vars(part)[table].items() if x is not None and vars(own)[table].get(name) is None]
+            missing = [
+                name for name, x in vars(part)[table].items() if x is not None and vars(own)[table].get(name) is None
+            ]
             if missing:
                 raise KeyError(f"{path}.{missing[0]}".lstrip("."))
             vars(part)[table] = vars(own)[table]
@@ -135,5 +146,3 @@ def _built(libraries: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         cpp_extension.load_inline = build
-
-
