@@ -4,8 +4,9 @@
 
 A module is named in the variable ``KGEN_PLUGINS``, several with ``:`` between them, or is an entry point of the group
 ``kgen.plugins`` of an installed package. It is imported before the tables are first used, and adds its entries by
-:func:`kgen.compiler.operators.table.add`, :func:`kgen.compiler.rewrites.table.add` and :func:`kgen.codegen.registry.add`. A kind of
-device is added by :func:`kgen.devices.runtime.add` and :func:`kgen.codegen.target.add`.
+:func:`kgen.compiler.operators.table.add`, :func:`kgen.compiler.rewrites.table.add` and
+:func:`kgen.codegen.registry.add`. A kind of device is added by :func:`kgen.devices.runtime.add` and
+:func:`kgen.codegen.target.add`.
 """
 
 from __future__ import annotations
@@ -28,4 +29,6 @@ def load() -> None:
         try:
             importlib.import_module(name)
         except Exception as error:
-            raise PluginError(f"the plug-in {name} cannot be imported: {type(error).__name__}: {error}; see {VARIABLE}") from error
+            raise PluginError(
+                f"the plug-in {name} cannot be imported: {type(error).__name__}: {error}; see {VARIABLE}"
+            ) from error
