@@ -1,4 +1,5 @@
-"""Definitions: the statements of a module by the names that they give, and what a part of a module needs of the rest."""
+"""Definitions: the statements of a module by the names that they give, and what a part of a module needs of the
+rest."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Definitions:
         return next((n for n in reversed(self.tree.body) if isinstance(n, ast.ClassDef) and n.name == name), None)
 
     def closure(self, names: Iterable[str], without: ast.stmt | None = None) -> tuple[list[ast.stmt], list[ast.stmt]]:
-        """The imports and the other statements that give the names, with all that those need, each in the file's order."""
+        """The imports and the other statements that give the names, with all that those need, each in the file's
+        order."""
         givers: dict[str, list[ast.stmt]] = {}
         for node in self.tree.body:
             if node is not without and not isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -63,7 +65,8 @@ class Definitions:
         return imports, [n for n in self.tree.body if n in wanted]
 
     def globals_of(self, scope: symtable.SymbolTable, methods: set[str] | None = None) -> set[str]:
-        """Names of the module that a function or class refers to; of a class, in its own statements and ``methods`` alone."""
+        """Names of the module that a function or class refers to; of a class, in its own statements and ``methods``
+        alone."""
         found = {s.get_name() for s in scope.get_symbols() if s.is_referenced() and (s.is_global() or s.is_free())}
         if methods is not None:
             found |= {s.get_name() for s in scope.get_symbols() if s.is_referenced()}
@@ -100,7 +103,8 @@ def given(node: ast.stmt) -> set[str]:
 
 
 def changed(node: ast.stmt) -> set[str]:
-    """Names whose values a statement changes: of ``table`` in ``table.append(1)``, ``table[0] = 1`` and ``table.size = 2``."""
+    """Names whose values a statement changes: of ``table`` in ``table.append(1)``, ``table[0] = 1`` and ``table.size =
+    2``."""
     parts: list[ast.expr] = []
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         parts.append(node.value.func)

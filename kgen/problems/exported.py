@@ -1,10 +1,11 @@
-"""Exported programs as problems: the text of a KernelBench-format file, written from a ``torch.export.ExportedProgram``.
+"""Exported programs as problems: the text of a KernelBench-format file, written from a
+``torch.export.ExportedProgram``.
 
     program ── source_of ──> class Model: parameters and buffers under their names, forward as calls of ATen operators
     model.pt2 ── read ──> the same text, made in a process of its own and kept by the file's hash
 
-The text holds no weights. ``Model(...)`` draws them with the shapes and the coarse statistics of the program's own. So a
-problem stays the same while its module is trained.
+The text holds no weights. ``Model(...)`` draws them with the shapes and the coarse statistics of the program's own. So
+a problem stays the same while its module is trained.
 """
 
 from __future__ import annotations
@@ -101,7 +102,13 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "pow
 _OF_CONSTANTS = {"aten.lift_fresh_copy.default": "clone", "aten.detach_.default": "detach"}
 
 #: Operators that check and compute nothing.
-_CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range", "sym_constrain_range_for_size")
+_CHECKS = (
+    "_assert_tensor_metadata",
+    "_assert_scalar",
+    "_assert_async",
+    "sym_constrain_range",
+    "sym_constrain_range_for_size",
+)
 
 
 def source_of(program: Any, title: str, inputs: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None,
@@ -142,7 +149,9 @@ def read(path: Path) -> str:
 def _read_apart(path: Path) -> str:
     command = [sys.executable, "-m", __name__, str(path)]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        )
     except subprocess.TimeoutExpired:
         raise ProblemError(f"{path}: is not read after {_SECONDS:.0f} s") from None
     try:
@@ -176,7 +185,9 @@ class _Writer:
 
     def __init__(self, program: Any, title: str, inputs: Any, flags: Mapping[str, Any]) -> None:
         if inputs is None:
-            raise ProblemError("the program keeps no example inputs: export it again, and save it with torch.export.save")
+            raise ProblemError(
+                "the program keeps no example inputs: export it again, and save it with torch.export.save"
+            )
         self.program, self.title, self.inputs, self.flags = program, title, inputs, flags
         self.names: dict[Any, str] = {}  # Python source of each node's value
         self.taken = {"self", "torch", "nn", "aten", "math", "Part", "Model", "hold", "base64", "zlib", *_HELPERS}
@@ -201,7 +212,8 @@ class _Writer:
         forward = "\n".join(self.lines)
         constants = "".join(f"\n{line}\n" for line in self.constants)
         return (
-            f"{head}{helpers}{constants}\n\nclass Model(Part):\n    def __init__(self):\n        super().__init__()\n{held}\n\n"
+            f"{head}{helpers}{constants}\n\nclass Model(Part):\n    def __init__(self):\n        "
+            f"super().__init__()\n{held}\n\n"
             f"    def forward({', '.join(['self', *parameters])}):\n{forward}\n\n\n"
             f"def get_inputs():\n    return [\n{given}\n    ]\n"
         )
@@ -248,14 +260,17 @@ class _Writer:
     # Tensors
 
     def _holds(self) -> Iterator[str]:
-        """Statements that give the model its parameters and buffers in the order of the state dict, then other tensors."""
+        """Statements that give the model its parameters and buffers in the order of the state dict, then other
+        tensors."""
         import torch
 
         program = self.program
         held: dict[int, str] = {}
         specs = program.graph_signature.input_specs
         targets = {spec.target for spec in specs if spec.kind.name in ("PARAMETER", "BUFFER")}
-        others = {name: x for name, x in program.constants.items() if name in targets and name not in program.state_dict}
+        others = {
+            name: x for name, x in program.constants.items() if name in targets and name not in program.state_dict
+        }
         for path, value in [*program.state_dict.items(), *others.items()]:
             more = ", persistent=False" if path in others else ""
             if id(value) in held:
@@ -289,7 +304,8 @@ class _Writer:
         return f"{name}.to({self.device})"
 
     def _tensor(self, x: "torch.Tensor", exact: bool = False) -> str:
-        """Python source that draws a tensor like this one, or makes one with the same values where these have a structure."""
+        """Python source that draws a tensor like this one, or makes one with the same values where these have a
+        structure."""
         import torch
 
         if x.layout != torch.strided or x.is_quantized:
@@ -314,7 +330,12 @@ class _Writer:
         if packed is not None and len(packed) <= _PACKED_BYTES and (exact or spelling.has_structure(x, packed)):
             text = base64.b64encode(packed).decode()
             lines = [f'"{text[at : at + _LINE]}"' for at in range(0, len(text), _LINE)]
-            return self._call("unpacked", lines[0] if len(lines) == 1 else "(\n            " + "\n            ".join(lines) + "\n        )", shape, dtype)
+            return self._call(
+                "unpacked",
+                lines[0] if len(lines) == 1 else "(\n            " + "\n            ".join(lines) + "\n        )",
+                shape,
+                dtype,
+            )
         if exact and not (x.is_floating_point() and x.numel() > spelling.SAMPLE):
             raise ProblemError(f"it computes with a constant tensor of {x.numel()} numbers: register it as a buffer")
         if x.dtype == torch.bool:
@@ -337,7 +358,9 @@ class _Writer:
             step = (high - low) / 8
             low, high = round(low / step) * step if step else low, high
             return self._call("uniform", shape, spelling.digits(low), spelling.digits(high), *more)
-        return self._call("normal", shape, 0.0 if abs(mean) < std / 2 else spelling.digits(mean), spelling.rough(std), *more)
+        return self._call(
+            "normal", shape, 0.0 if abs(mean) < std / 2 else spelling.digits(mean), spelling.rough(std), *more
+        )
 
     def _call(self, helper: str, *arguments: Any) -> str:
         self.used.add(helper)
@@ -385,7 +408,9 @@ class _Writer:
         """Python source of one call."""
         target = n.target
         args = [self._value(a) for a in n.args]
-        kwargs = [f"{k}={self._value(v)}" for k, v in n.kwargs.items() if v is not None and not (k == "pin_memory" and not v)]
+        kwargs = [
+            f"{k}={self._value(v)}" for k, v in n.kwargs.items() if v is not None and not (k == "pin_memory" and not v)
+        ]
         name = getattr(target, "__name__", str(target))
         if str(target) in _OF_CONSTANTS:
             return f"{args[0]}.{_OF_CONSTANTS[str(target)]}()"
@@ -447,7 +472,8 @@ class _Writer:
         self.lines.append(f"{indent}return {self._container(values)}")
 
     def _container(self, values: list[Any]) -> str:
-        """Python source of forward's value: as the module returns it, or a tuple of its tensors where a class is unknown."""
+        """Python source of forward's value: as the module returns it, or a tuple of its tensors where a class is
+        unknown."""
         import torch
         import torch.utils._pytree as pytree
 
@@ -480,7 +506,11 @@ class _Writer:
 
     def _name(self, wanted: str) -> str:
         """A name that nothing else in the text has."""
-        stem = wanted if wanted.isidentifier() and not keyword.iskeyword(wanted) else "_" + "".join(c if c.isalnum() else "_" for c in wanted)
+        stem = (
+            wanted
+            if wanted.isidentifier() and not keyword.iskeyword(wanted)
+            else "_" + "".join(c if c.isalnum() else "_" for c in wanted)
+        )
         name, count = stem, 1
         while name in self.taken:
             name, count = f"{stem}_{count}", count + 1

@@ -53,7 +53,9 @@ class _Inliner:
         body = syntax.parse(source).body
         for node in body:
             if isinstance(node, ast.Import) and any(self._is_beside(a.name) for a in node.names):
-                raise ProblemError(f"{path}:{node.lineno}: `{ast.unparse(node)}` reads a file beside it: import names from it")
+                raise ProblemError(
+                    f"{path}:{node.lineno}: `{ast.unparse(node)}` reads a file beside it: import names from it"
+                )
         lines = source.splitlines()
         for node in reversed(body):
             if isinstance(node, ast.ImportFrom) and node.level < 2 and self._is_beside(node.module or ""):
@@ -95,7 +97,9 @@ class _Inliner:
         """Note that a file gives these names; raise :class:`ProblemError` where another one gives them too."""
         for name in sorted(names):
             if self.givers.setdefault(name, file) != file:
-                raise ProblemError(f"{self.folder / file}: {name} is defined here and in {self.givers[name]}: rename one of them")
+                raise ProblemError(
+                    f"{self.folder / file}: {name} is defined here and in {self.givers[name]}: rename one of them"
+                )
 
     def _is_beside(self, module: str) -> bool:
         """Whether a module is a file beside the problem, and none of Python's own."""

@@ -1,6 +1,6 @@
 """Live modules as problems: a module of the user's program, exported with its inputs.
 
-    module, inputs ── export (the batch free where forward allows) ──> program ── exported.source_of ──> Problem
+module, inputs ── export (the batch free where forward allows) ──> program ── exported.source_of ──> Problem
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def problem_of(module: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[s
 def save(module: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any], file: Path) -> None:
     """Write a live module with its weights and inputs to a file that ``torch.export.load`` reads.
 
-    Raises :class:`CaptureError` where the module cannot be a problem, and :class:`DiskError` where the file cannot be written.
+    Raises :class:`CaptureError` where the module cannot be a problem, and :class:`DiskError` where the file cannot be
+    written.
     """
     import torch
 
@@ -53,10 +54,11 @@ def save(module: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, An
 
 
 def program_of(module: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The exported program of a module, without gradients; the first size of its inputs is free where forward allows it.
+    """The exported program of a module, without gradients; the first size of its inputs is free where forward allows
+    it.
 
-    A tensor that is given twice is exported as two: another call may give two. Raises :class:`CaptureError`, one line, where
-    ``torch.export`` refuses the forward.
+    A tensor that is given twice is exported as two: another call may give two. Raises :class:`CaptureError`, one line,
+    where ``torch.export`` refuses the forward.
     """
     args, kwargs = _distinct(tuple(args), dict(kwargs))
     with contextlib.suppress(Exception):  # arguments of any class, and forwards that ask for the batch
@@ -67,7 +69,9 @@ def program_of(module: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[s
         return _export(module, args, kwargs, None)
     except Exception as error:
         text = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
-        raise CaptureError(f"{type(module).__name__}: torch.export raised {type(error).__name__}: {text[:240]}") from error
+        raise CaptureError(
+            f"{type(module).__name__}: torch.export raised {type(error).__name__}: {text[:240]}"
+        ) from error
 
 
 def _distinct(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

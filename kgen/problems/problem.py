@@ -43,7 +43,8 @@ MOST_NAMES = 8  # problems that an error lists
 DTYPES = ("float32", "bfloat16", "float16")
 HALF = DTYPES[1:]
 
-#: The last line of the source of a problem that is converted, and names of dtypes that float32 is no conversion without.
+#: The last line of the source of a problem that is converted, and names of dtypes that float32 is no conversion
+#: without.
 _DTYPE_LINE = '__dtype__ = "{}"  # kgen converts the model and its floating inputs\n'
 _CONVERTED = re.compile(r"^__dtype__ = \"(\w+)\"  # kgen.*", re.MULTILINE)
 _OTHER_DTYPES = re.compile(r"bfloat16|float16|float64|half|double")
@@ -94,7 +95,8 @@ class Problem:
 
     @property
     def dtype(self) -> str | None:
-        """The dtype that the model and its floating inputs are converted to; ``None`` where the file's own ones stay."""
+        """The dtype that the model and its floating inputs are converted to; ``None`` where the file's own ones
+        stay."""
         found = _CONVERTED.findall(self.source)
         return found[-1] if found else None
 
@@ -198,10 +200,9 @@ def read_problem(
     """Read a problem file without executing it. An exported program is loaded, which runs code of its file.
 
     ``overrides`` maps names of module-level constants to the text of their new values. ``dtype`` is one of
-    :data:`DTYPES`. The source then ends with it, so that the problem's identity has it. float32 changes nothing where the
-    file names no other floating dtype.
-    Raises :class:`ProblemError` for a file that is missing, unreadable, no Python, or has no ``Model``, and
-    :class:`OverrideError` for an override that does not fit.
+    :data:`DTYPES`. The source then ends with it, so that the problem's identity has it. float32 changes nothing where
+    the file names no other floating dtype. Raises :class:`ProblemError` for a file that is missing, unreadable, no
+    Python, or has no ``Model``, and :class:`OverrideError` for an override that does not fit.
     """
     path = find_problem(reference)
     source = _source(path)
@@ -210,7 +211,11 @@ def read_problem(
 
 
 def parse_problem(
-    name: str, source: str, overrides: Mapping[str, str] | None = None, mode: str | None = None, dtype: str | None = None
+    name: str,
+    source: str,
+    overrides: Mapping[str, str] | None = None,
+    mode: str | None = None,
+    dtype: str | None = None,
 ) -> Problem:
     """A problem from its text alone, which is not executed; no file is read. Raises what :func:`read_problem` does."""
     path = Path(f"{name}.py")
@@ -224,7 +229,9 @@ def _problem(
     """The problem of a text that was parsed, with its overrides applied."""
     source, values = _override(path, source, overrides or {})
     tree = _parse(path, source)
-    defined = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))} | set(_constants(tree))
+    defined = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))} | set(
+        _constants(tree)
+    )
     defined |= {
         alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
@@ -308,8 +315,13 @@ def _constants(tree: ast.Module) -> dict[str, ast.expr]:
     return found
 
 
-_ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-               ast.Pow: operator.pow}
+_ARITHMETIC = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
+}
 
 
 def _value(expression: ast.expr) -> Any:
@@ -321,9 +333,7 @@ def _value(expression: ast.expr) -> Any:
     return ast.literal_eval(expression)
 
 
-def _override(
-    path: Path, source: str, overrides: Mapping[str, str]
-) -> tuple[str, tuple[tuple[str, Any], ...]]:
+def _override(path: Path, source: str, overrides: Mapping[str, str]) -> tuple[str, tuple[tuple[str, Any], ...]]:
     """``source`` with each overridden constant's value replaced in place, and the values set."""
     constants = _constants(syntax.parse(source))
     asked: dict[tuple[int, int], tuple[str, Any]] = {}  # by place: names of one assignment share it
@@ -357,7 +367,9 @@ def _override(
         end = starts[expression.end_lineno - 1] + expression.end_col_offset  # type: ignore[operator]
         other, same = asked.setdefault((start, end), (name, new))
         if new != same:
-            raise OverrideError(f"{path}: -D {name}={text}: {other} and {name} are assigned one value together; give both the same")
+            raise OverrideError(
+                f"{path}: -D {name}={text}: {other} and {name} are assigned one value together; give both the same"
+            )
         if new != old:
             edits[start, end] = repr(new)
             values.append((name, new))

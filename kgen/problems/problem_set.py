@@ -48,9 +48,9 @@ def read_set(
 ) -> tuple[Member, ...]:
     """The problems that files, known names and folders name, in the order given; those of a folder by their numbers.
 
-    A folder's problems are its ``.py`` and ``.pt2`` files that do not begin with ``_``. ``overrides``, ``mode`` and ``dtype`` hold for each.
-    Raises :class:`ProblemError` for a folder without problems, a file that appears twice, an unknown name, and a set
-    without any readable file.
+    A folder's problems are its ``.py`` and ``.pt2`` files that do not begin with ``_``. ``overrides``, ``mode`` and
+    ``dtype`` hold for each. Raises :class:`ProblemError` for a folder without problems, a file that appears twice, an
+    unknown name, and a set without any readable file.
     """
     paths = [path for reference in references for path in _paths(reference)]
     seen: dict[Path, Path] = {}

@@ -1,4 +1,5 @@
-"""Definitions of FlashInfer-Trace and SOL-ExecBench as problems: named axes, inputs and outputs, and a reference in Python.
+"""Definitions of FlashInfer-Trace and SOL-ExecBench as problems: named axes, inputs and outputs, and a reference in
+Python.
 
     definition.json, workload.jsonl beside it ── read ──> class Model around the reference's run(), axes as constants
 
@@ -47,7 +48,9 @@ def read(path: Path) -> str:
         return _text(path, definition, _workload(path, str(definition["name"])))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ProblemError(f"{path}: is no definition with name, axes, inputs and reference ({reason[:160]})") from error
+        raise ProblemError(
+            f"{path}: is no definition with name, axes, inputs and reference ({reason[:160]})"
+        ) from error
 
 
 def name_of(path: Path) -> str:
@@ -55,7 +58,9 @@ def name_of(path: Path) -> str:
     try:
         return str(_json(path, path.read_text(encoding="utf-8"))["name"])
     except (OSError, UnicodeDecodeError, KeyError) as error:
-        raise ProblemError(f"{path}: is no definition with a name, or cannot be read: a solution needs its name") from error
+        raise ProblemError(
+            f"{path}: is no definition with a name, or cannot be read: a solution needs its name"
+        ) from error
 
 
 def outputs_of(path: Path) -> list[str]:
@@ -63,7 +68,9 @@ def outputs_of(path: Path) -> list[str]:
     try:
         names = [str(name) for name in _json(path, path.read_text(encoding="utf-8"))["outputs"]]
     except (OSError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise ProblemError(f"{path}: names no outputs, or cannot be read: a solution that writes into them needs their names") from error
+        raise ProblemError(
+            f"{path}: names no outputs, or cannot be read: a solution that writes into them needs their names"
+        ) from error
     if not names or not all(name.isidentifier() for name in names):
         raise ProblemError(f"{path}: its outputs have no names that Python takes: {names}")
     return names
@@ -76,12 +83,18 @@ def _text(path: Path, definition: Mapping[str, Any], workload: Mapping[str, Any]
     if not any(getattr(node, "name", "") == "run" for node in tree.body):
         raise ProblemError(f"{path}: its reference defines no function run()")
     given = workload.get("inputs", {})
-    arguments = [f"        {_argument(path, name, one, given.get(name, {}))}," for name, one in definition["inputs"].items()]
+    arguments = [
+        f"        {_argument(path, name, one, given.get(name, {}))}," for name, one in definition["inputs"].items()
+    ]
     description = " ".join(str(definition.get("description") or "a definition").split()).replace('"""', "'''")
     return _TEXT.format(
-        name=definition["name"], description=description, axes="\n".join(f"{name} = {size}" for name, size in sizes.items()),
-        reference=reference, inputs=", ".join(definition["inputs"]), arguments="\n".join(arguments),
-    )  # fmt: skip
+        name=definition["name"],
+        description=description,
+        axes="\n".join(f"{name} = {size}" for name, size in sizes.items()),
+        reference=reference,
+        inputs=", ".join(definition["inputs"]),
+        arguments="\n".join(arguments),
+    )
 
 
 def _size(path: Path, name: str, axis: Mapping[str, Any], workload: Mapping[str, Any]) -> int:
