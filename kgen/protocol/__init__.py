@@ -27,7 +27,8 @@ GRAPH_BASELINE = "compile-reduce-overhead"  #: is beside the others where a cand
 KNOWN_BASELINES = (*BASELINES, GRAPH_BASELINE)
 LAUNCH_MS = "launch_ms"  #: a condition of a timing: how long a call takes the host while the device is idle
 CALL_MB = "call_mb"  #: another: megabytes that a call allocates at most, its results among them, without weights
-#: By mode, for each tensor that PyTorch returns: sizes and strides, and those of a batch of one row where other batches are taken.
+#: By mode, for each tensor that PyTorch returns: sizes and strides, and those of a batch of one row where other batches
+#: are taken.
 Layouts: TypeAlias = Mapping[str, Sequence[Sequence[Sequence[int]]]]
 COMPILER = "torch._inductor.compile_fx"  #: the module of torch's compiler; takes seconds to load
 
@@ -52,7 +53,9 @@ class Status(StrEnum):
     ALIASED_OUTPUT = "aliased_output"  #: its output shares memory with an input, an earlier output or itself
     NONDETERMINISTIC = "nondeterministic"  #: two runs differ by more than the tolerance
     SUSPICIOUS = "suspicious"  #: it interfered, or its timing has an anomaly; the reason says which
-    INFRA_ERROR = "infra_error"  #: the evaluator or a killed compiler failed, not the candidate; the only status tried again
+    INFRA_ERROR = (
+        "infra_error"  #: the evaluator or a killed compiler failed, not the candidate; the only status tried again
+    )
 
 
 class Accuracy(StrEnum):
@@ -87,7 +90,9 @@ class Weights(StrEnum):
     """The values that a candidate's tensors have in test cases."""
 
     DRAWN = "drawn"  #: drawn anew, in both models
-    SAVED = "saved"  #: drawn anew in state dicts; what else forward writes is as constructed, and judged by outputs alone
+    SAVED = (
+        "saved"  #: drawn anew in state dicts; what else forward writes is as constructed, and judged by outputs alone
+    )
     CONSTRUCTED = "constructed"  #: as both constructors make them from one seed, since names or shapes differ
 
 
@@ -101,10 +106,11 @@ class Depth(StrEnum):
 @dataclass(frozen=True)
 class CaseErrors:
     """Error figures of one output tensor in one test case, all against the float64 reference. ``rms`` and ``maximum``
-    are the candidate's errors, ``eager_rms`` and ``eager_maximum`` PyTorch's own: over ``runs`` inputs together, where a
-    tensor has few independent errors. ``ratio`` is ``rms`` over ``eager_rms`` (1.0: as accurate as PyTorch; ``None``
+    are the candidate's errors, ``eager_rms`` and ``eager_maximum`` PyTorch's own: over ``runs`` inputs together, where
+    a tensor has few independent errors. ``ratio`` is ``rms`` over ``eager_rms`` (1.0: as accurate as PyTorch; ``None``
     where PyTorch is exact). ``used`` is the largest share of a tolerance that was used, over the whole output, its rows
-    and its columns (above 1.0 fails). ``note`` says why the case was skipped, or what is wrong where no figure says it."""
+    and its columns (above 1.0 fails). ``note`` says why the case was skipped, or what is wrong where no figure says
+    it."""
 
     case: str
     output: str
@@ -124,8 +130,8 @@ class LibraryProduct:
     """A convolution or a recurrent layer in PyTorch's own forward, and how exactly cuDNN multiplies it.
 
     ``operator`` is its ATen name, ``input`` and ``weight`` are shapes, those of the problem's own batch. ``stride``,
-    ``padding`` and ``dilation`` have a number for each dimension that the kernel moves along; a recurrent layer has none.
-    ``errors`` holds the relative root mean square error on normal random operands for each tested number of rows.
+    ``padding`` and ``dilation`` have a number for each dimension that the kernel moves along; a recurrent layer has
+    none. ``errors`` holds the relative root mean square error on normal random operands for each tested number of rows.
     """
 
     operator: str
@@ -162,7 +168,9 @@ class LibraryProduct:
 def read_product(found: Mapping[str, Any]) -> LibraryProduct:
     """The inverse of :func:`dataclasses.asdict`, from JSON values."""
     lists = {name: tuple(found[name]) for name in ("input", "weight", "stride", "padding", "dilation")}
-    return LibraryProduct(**{**found, **lists, "errors": tuple((int(rows), float(error)) for rows, error in found["errors"])})
+    return LibraryProduct(
+        **{**found, **lists, "errors": tuple((int(rows), float(error)) for rows, error in found["errors"])}
+    )
 
 
 @dataclass(frozen=True)
@@ -178,8 +186,9 @@ class KernelResources:
 @dataclass(frozen=True)
 class BuildReport:
     """The result of building one candidate's source. ``directory`` is the value of ``TORCH_EXTENSIONS_DIR`` under which
-    the file's own ``load_inline`` finds its library. ``binary`` is the SHA-256 of the machine code, equal for candidates
-    that compile to the same. ``from_outside``: signals that kgen did not send ended the compiler, each time anew."""
+    the file's own ``load_inline`` finds its library. ``binary`` is the SHA-256 of the machine code, equal for
+    candidates that compile to the same. ``from_outside``: signals that kgen did not send ended the compiler, each time
+    anew."""
 
     ok: bool
     timed_out: bool
@@ -223,7 +232,9 @@ class Evaluation:
     seconds: tuple[tuple[str, float], ...] = ()  #: wall seconds by phase
     log: str = ""  #: path of the log file
     own_share: float | None = None  #: of the device's time, in kernels of its own, where it was profiled; not stored
-    replaced: float | None = None  #: of the problem's operators, the share that it does not call, where they were counted; not stored
+    replaced: float | None = (
+        None  #: of the problem's operators, the share that it does not call, where they were counted; not stored
+    )
 
     @property
     def error_ratio(self) -> float | None:

@@ -95,7 +95,7 @@ def ratio_interval(
     if numerator.session == denominator.session and len(above) == len(below):
         rounds = [a / b for a, b in zip(above, below)]
         mid = median(rounds)
-        ratios = [_median_of(rounds, drawn) for drawn, in _draws((len(rounds),), resamples, seed)]
+        ratios = [_median_of(rounds, drawn) for (drawn,) in _draws((len(rounds),), resamples, seed)]
     else:
         mid = median(above) / median(below)
         ratios = [
@@ -109,7 +109,8 @@ def ratio_interval(
 
 @lru_cache(maxsize=4)
 def _draws(sizes: tuple[int, ...], resamples: int, seed: int) -> list[list[list[int]]]:
-    """The indices of bootstrap resamples of samples of these sizes. Most timings of a sweep have equally many blocks."""
+    """The indices of bootstrap resamples of samples of these sizes. Most timings of a sweep have equally many
+    blocks."""
     generator = random.Random(seed)
     return [[generator.choices(range(size), k=size) for size in sizes] for _ in range(resamples)]
 
@@ -138,7 +139,7 @@ def median_interval(
     medians = block_medians(timing)
     if not medians:
         raise ValueError("no samples")
-    drawn = sorted(_median_of(medians, indices) for indices, in _draws((len(medians),), resamples, seed))
+    drawn = sorted(_median_of(medians, indices) for (indices,) in _draws((len(medians),), resamples, seed))
     cut = int((1 - confidence) / 2 * (resamples - 1))
     mid = median(medians)
     return Interval(min(drawn[cut], mid), mid, max(drawn[-1 - cut], mid))
