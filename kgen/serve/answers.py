@@ -28,7 +28,8 @@ def judged(asked: Asked, found: events.Judged) -> dict[str, Any]:
 
 
 def failed(reason: str, *, status: str = Status.INFRA_ERROR.value) -> dict[str, Any]:
-    """The answer where nothing was judged: the problem is at fault (``problem_error``), or the service (``infra_error``)."""
+    """The answer where nothing was judged: the problem is at fault (``problem_error``), or the service
+    (``infra_error``)."""
     return {"status": status, "reason": reason, "compiled": None, "right": None}
 
 
@@ -52,12 +53,20 @@ def shown(request: StoredRequest, position: int | None = None) -> dict[str, Any]
 
 
 def _worst(evaluation: Evaluation) -> Mapping[str, Any] | None:
-    """The figures that come nearest to their tolerance, or farthest beyond: which input distribution and output, and how far."""
+    """The figures that come nearest to their tolerance, or farthest beyond: which input distribution and output, and
+    how far."""
     known = [one for one in evaluation.errors if one.used is not None or not one.ok]
     if not known:
         return None
     worst = max(known, key=lambda one: (not one.ok, one.used if one.used is not None else 0.0))
     return {
-        "distribution": worst.case, "output": worst.output, "ok": worst.ok, "used": worst.used, "rms": worst.rms,
-        "maximum": worst.maximum, "eager_rms": worst.eager_rms, "eager_maximum": worst.eager_maximum, "note": worst.note,
-    }  # fmt: skip
+        "distribution": worst.case,
+        "output": worst.output,
+        "ok": worst.ok,
+        "used": worst.used,
+        "rms": worst.rms,
+        "maximum": worst.maximum,
+        "eager_rms": worst.eager_rms,
+        "eager_maximum": worst.eager_maximum,
+        "note": worst.note,
+    }

@@ -104,7 +104,9 @@ class _Routes:
     async def evaluate(self, request: Request) -> Response:
         body = await read_json(request, MOST_BYTES)
         [stored] = await self._service.accept(request.state.owner, [body])
-        return answer(self._service.shown(stored), 200 if stored.state == DONE else 202, Location=f"/evaluations/{stored.id}")
+        return answer(
+            self._service.shown(stored), 200 if stored.state == DONE else 202, Location=f"/evaluations/{stored.id}"
+        )
 
     async def evaluate_batch(self, request: Request) -> Response:
         body = await read_json(request, BATCH_BYTES)
@@ -119,7 +121,9 @@ class _Routes:
 
     async def events(self, request: Request) -> Response:
         found = await self._find(request)
-        return StreamingResponse(self._events(found), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        return StreamingResponse(
+            self._events(found), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        )
 
     async def log(self, request: Request) -> Response:
         found = await self._find(request)
@@ -156,7 +160,9 @@ class _Routes:
         return answer(openapi.document())
 
     async def docs(self, request: Request) -> Response:
-        return HTMLResponse(openapi.page(), headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"})
+        return HTMLResponse(
+            openapi.page(), headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        )
 
     async def _find(self, request: Request) -> StoredRequest:
         return await run_in_threadpool(self._service.find, request.state.owner, request.path_params["id"])
@@ -179,7 +185,8 @@ class _Routes:
         yield _event("answer", self._service.shown(ended))
 
     def _best(self, name: str | None) -> list[dict[str, Any]]:
-        """The best candidate of each problem, or of those with this name, as ``kgen best --json`` has it without its file."""
+        """The best candidate of each problem, or of those with this name, as ``kgen best --json`` has it without its
+        file."""
         rows = ranking.best(self._service.database)
         return [plain.best(row, None) for row in rows if name is None or row.problem.name == name]
 

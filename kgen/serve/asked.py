@@ -99,7 +99,8 @@ def from_json(stored: Mapping[str, Any]) -> Asked:
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a request: its check, its JSON schema and one line about it. Without a ``default`` it is required."""
+    """One field of a request: its check, its JSON schema and one line about it. Without a ``default`` it is
+    required."""
 
     check: Callable[[Any], bool]
     schema: Mapping[str, Any]
@@ -122,7 +123,12 @@ def _is_number(value: Any) -> bool:
 
 
 def _choice(names: tuple[str, ...], about: str, default: Any) -> Field:
-    return Field(lambda value: value in names if isinstance(value, str) else False, {"type": "string", "enum": list(names)}, about, default)
+    return Field(
+        lambda value: value in names if isinstance(value, str) else False,
+        {"type": "string", "enum": list(names)},
+        about,
+        default,
+    )
 
 
 def _are_overrides(value: Any) -> bool:
@@ -140,25 +146,43 @@ _TEXT = {"type": "string", "maxLength": MOST_BYTES}
 FIELDS: Mapping[str, Field] = {
     "candidate": Field(_is_text, _TEXT, "The text of a Python file with a class ModelNew."),
     "problem": Field(_is_text, {"type": "string"}, "The name of a known problem; GET /problems lists them."),
-    "problem_text": Field(_is_text, _TEXT, "The text of a problem file instead of a name, where the service accepts texts."),
-    "overrides": Field(_are_overrides, {"type": "object", "additionalProperties": {"type": "string"}},
-                       "New values of constants of the problem, as Python literals.", {}),
-    "id": Field(lambda value: isinstance(value, str) and _ID.fullmatch(value) is not None,
-                {"type": "string", "pattern": f"^{_ID.pattern}$"}, "An id of the client's choice. The same request again is the same evaluation."),
+    "problem_text": Field(
+        _is_text, _TEXT, "The text of a problem file instead of a name, where the service accepts texts."
+    ),
+    "overrides": Field(
+        _are_overrides,
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        "New values of constants of the problem, as Python literals.",
+        {},
+    ),
+    "id": Field(
+        lambda value: isinstance(value, str) and _ID.fullmatch(value) is not None,
+        {"type": "string", "pattern": f"^{_ID.pattern}$"},
+        "An id of the client's choice. The same request again is the same evaluation.",
+    ),
     "language": _choice(LANGUAGES, "The language of the kernels.", "cuda"),
     "accuracy": _choice(tuple(one.value for one in Accuracy), "The class of accuracy.", Accuracy.PYTORCH.value),
     "mode": _choice(MODES, "The mode of the model; by default as constructed.", ""),
     "dtype": _choice(DTYPES, "The dtype that the model and its inputs are converted to.", ""),
-    "baselines": Field(_are_baselines, {"type": "array", "items": {"type": "string", "enum": list(KNOWN_BASELINES)}},
-                       "Baselines of PyTorch to compare with; eager is among them.", ["eager"]),
-    "seconds": Field(lambda value: _is_number(value) and 0 < value <= MOST_SECONDS,
-                     {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_SECONDS},
-                     "Seconds of the timing beside the baselines; by default the service's --time."),
+    "baselines": Field(
+        _are_baselines,
+        {"type": "array", "items": {"type": "string", "enum": list(KNOWN_BASELINES)}},
+        "Baselines of PyTorch to compare with; eager is among them.",
+        ["eager"],
+    ),
+    "seconds": Field(
+        lambda value: _is_number(value) and 0 < value <= MOST_SECONDS,
+        {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_SECONDS},
+        "Seconds of the timing beside the baselines; by default the service's --time.",
+    ),
     "cache": _choice(CACHES, "The state of the device's cache before each timed call.", "cold"),
-    "priority": Field(lambda value: type(value) is int and value in _PRIORITIES,
-                      {"type": "integer", "minimum": _PRIORITIES[0], "maximum": _PRIORITIES[-1]},
-                      "Higher goes first.", 0),
-}  # fmt: skip
+    "priority": Field(
+        lambda value: type(value) is int and value in _PRIORITIES,
+        {"type": "integer", "minimum": _PRIORITIES[0], "maximum": _PRIORITIES[-1]},
+        "Higher goes first.",
+        0,
+    ),
+}
 
 
 def checked(body: Any) -> dict[str, Any]:
@@ -180,7 +204,10 @@ def checked(body: Any) -> dict[str, Any]:
     if (found["problem"] is None) == (found["problem_text"] is None):
         raise RequestError(422, "a request needs either problem or problem_text")
     if found["dtype"] in DTYPES[1:] and found["accuracy"] != Accuracy.PYTORCH:
-        raise RequestError(422, f"accuracy {found['accuracy']} is for float32: {found['dtype']} is judged by PyTorch's own error, pytorch")
+        raise RequestError(
+            422,
+            f"accuracy {found['accuracy']} is for float32: {found['dtype']} is judged by PyTorch's own error, pytorch",
+        )
     return found
 
 

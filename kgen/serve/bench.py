@@ -67,10 +67,11 @@ class Bench:
 
     @contextmanager
     def take(self, asked: Asked) -> Iterator[Evaluator]:
-        """The evaluator for a request, which starts where none is open; the one that was unused for longest ends for it.
+        """The evaluator for a request, which starts where none is open; the one that was unused for longest ends for
+        it.
 
-        Raises what entering an evaluator raises, and :class:`EvaluatorError` once the bench is closed. Where the block raises
-        that, or an error that is none of kgen's own, the next one gets a new evaluator.
+        Raises what entering an evaluator raises, and :class:`EvaluatorError` once the bench is closed. Where the block
+        raises that, or an error that is none of kgen's own, the next one gets a new evaluator.
         """
         one = self._acquire(asked)
         try:

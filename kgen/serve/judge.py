@@ -27,7 +27,9 @@ from kgen.store.requests import StoredRequest
 from kgen.tuning import eval_file
 
 TRIES = 2  #: of an evaluation whose processes fail
-SERVICES = 10  #: that may end while they judge a candidate; some are killed by people, and the candidate is not at fault
+SERVICES = (
+    10  #: that may end while they judge a candidate; some are killed by people, and the candidate is not at fault
+)
 _BURST_SECONDS = 0.3  #: s; that a job waits at most while requests come: what it starts would keep them waiting
 _IN_A_ROW = 32  #: jobs of open evaluators that go before an older job of another
 _MOST_EVENTS = 200  #: of one job
@@ -103,7 +105,11 @@ class Judge:
         adopted = requests.adopt(self._database)
         for request in adopted:
             if request.tries >= SERVICES:
-                self._answer([(request.owner, request.id)], answers.failed(f"the service ended {request.tries} times while it was judged"), None)
+                self._answer(
+                    [(request.owner, request.id)],
+                    answers.failed(f"the service ended {request.tries} times while it was judged"),
+                    None,
+                )
             else:
                 self._enqueue(request, from_json(request.asked))
         for thread in self._threads:
@@ -113,15 +119,16 @@ class Judge:
     # Requests ------------------------------------------------------------------------------------------------------
 
     def accept(self, wanted: Sequence[Wanted]) -> list[StoredRequest]:
-        """Keep requests of one owner, all or none, and have them judged. Returns each as it is stored: of an id that was used before, the
-        older one.
+        """Keep requests of one owner, all or none, and have them judged. Returns each as it is stored: of an id that
+        was used before, the older one.
 
         Raises :class:`RequestError` for an id of another evaluation, :class:`QueueFull` and :class:`Draining`.
         """
         return self.accepting(lambda: wanted).result()
 
     def accepting(self, read: Callable[[], Sequence[Wanted]]) -> Future[list[StoredRequest]]:
-        """The same for the requests that ``read`` returns, without waiting. The thread that stores requests calls it."""
+        """The same for the requests that ``read`` returns, without waiting. The thread that stores requests calls
+        it."""
         wanted: list[Wanted] = []
         places = 0
 
@@ -151,7 +158,8 @@ class Judge:
         return [request for request, _ in added]
 
     def _reserve(self, every: Sequence[StoredRequest]) -> int:
-        """Take places for requests, and return how many. Where not all of them have room, those that are known need none."""
+        """Take places for requests, and return how many. Where not all of them have room, those that are known need
+        none."""
         places = len(every)
         if not self._has_room(places):
             places -= len(requests.stored(self._database, every))
@@ -197,7 +205,10 @@ class Judge:
             job = self._of.get((owner, id))
             if job is None or job.runs:
                 return None
-            return sum(not other.runs and (-other.priority, other.number) < (-job.priority, job.number) for other in self._jobs.values())
+            return sum(
+                not other.runs and (-other.priority, other.number) < (-job.priority, job.number)
+                for other in self._jobs.values()
+            )
 
     def load(self) -> dict[str, int]:
         """The numbers of requests that wait and of jobs that run."""
@@ -249,8 +260,8 @@ class Judge:
             self._end(job, answer, environment)
 
     def _next(self, bench: Bench) -> _Job | None:
-        """The next job, which then runs; ``None`` once the service ends. Of equal priority, jobs of open evaluators go first, but
-        not for ever."""
+        """The next job, which then runs; ``None`` once the service ends. Of equal priority, jobs of open evaluators go
+        first, but not for ever."""
         with self._changed:
             while not self._draining:
                 waiting = [job for job in self._jobs.values() if not job.runs]
@@ -323,7 +334,8 @@ class Judge:
         return {**known.answer, "reused": True}
 
     def _end(self, job: _Job, answer: dict[str, Any], environment: str | None) -> None:
-        """Answer all requests of a job. Requests that come meanwhile get a job of their own, which finds this answer."""
+        """Answer all requests of a job. Requests that come meanwhile get a job of their own, which finds this
+        answer."""
         with self._changed:
             keys = tuple(job.keys)
             del self._jobs[job.digest]

@@ -1,6 +1,7 @@
 """The endpoints of KernelGYM, with its field names, so that its trainers can ask this service.
 
-``POST /evaluate`` and ``/evaluate/batch`` answer once all is judged; ``GET /status/ID`` and ``/results/ID`` answer at once.
+``POST /evaluate`` and ``/evaluate/batch`` answer once all is judged; ``GET /status/ID`` and ``/results/ID`` answer at
+once.
 """
 
 from __future__ import annotations
@@ -70,10 +71,16 @@ class Routes:
         position = self._service.judge.position(found.owner, found.id)
         if found.state == QUEUED and position is None:
             state = "processing"  # it shares the judgement of another request
-        return _answer({
-            "task_id": request.path_params["id"], "status": state, "progress": 100.0 if found.state == DONE else None,
-            "estimated_completion": None, "queue_position": position, "assigned_device": (found.answer or {}).get("device"),
-        })  # fmt: skip
+        return _answer(
+            {
+                "task_id": request.path_params["id"],
+                "status": state,
+                "progress": 100.0 if found.state == DONE else None,
+                "estimated_completion": None,
+                "queue_position": position,
+                "assigned_device": (found.answer or {}).get("device"),
+            }
+        )
 
     async def results(self, request: Request) -> Response:
         found = await self._find(request)
@@ -128,7 +135,11 @@ def _body(task: Any) -> dict[str, Any]:
 
 def _id(task_id: str) -> str:
     """The id of a task; one with other characters than the service's is named by its hash."""
-    return task_id if FIELDS["id"].check(task_id) else f"task-{hashlib.sha256(task_id.encode(errors='replace')).hexdigest()[:32]}"
+    return (
+        task_id
+        if FIELDS["id"].check(task_id)
+        else f"task-{hashlib.sha256(task_id.encode(errors='replace')).hexdigest()[:32]}"
+    )
 
 
 def _failed(request: StoredRequest) -> bool:
@@ -157,18 +168,29 @@ def _result(task_id: str, request: StoredRequest) -> dict[str, Any]:
         "kernel_runtime": own,
         "speedup": reference / own if reference and own else None,
         "metadata": {
-            "device": answer.get("device"), "gpu_name": environment.get("device"), "backend": request.asked["language"],
-            "status": answer.get("status"), "labels": answer.get("labels"), "worst": answer.get("worst"), "gradable": answer.get("gradable"),
+            "device": answer.get("device"),
+            "gpu_name": environment.get("device"),
+            "backend": request.asked["language"],
+            "status": answer.get("status"),
+            "labels": answer.get("labels"),
+            "worst": answer.get("worst"),
+            "gradable": answer.get("gradable"),
             # Its coverage is a ratio of two times: here the share of the profile, in the time that was measured.
-            **({"total_kernel_run_time_in_profiling_us": 1e3 * own, "custom_kernel_cuda_time_in_profiling_us": 1e3 * own * coverage}
-               if own and coverage is not None else {}),
+            **(
+                {
+                    "total_kernel_run_time_in_profiling_us": 1e3 * own,
+                    "custom_kernel_cuda_time_in_profiling_us": 1e3 * own * coverage,
+                }
+                if own and coverage is not None
+                else {}
+            ),
         },
         "error_message": answer.get("reason") or None,
         "error_code": None,
         "submitted_at": began,
         "completed_at": ended,
         "processing_time": (times[1] - times[0]).total_seconds() if times[0] and times[1] else None,
-    }  # fmt: skip
+    }
 
 
 def _answer(value: Any) -> Response:

@@ -14,8 +14,8 @@ from kgen.serve.asked import Asked, RequestError, checked
 
 
 class Known:
-    """Problems by name: those that ``kgen problems`` lists, and the files of ``folders``. With ``accepts_texts``, a request
-    may bring a problem's text."""
+    """Problems by name: those that ``kgen problems`` lists, and the files of ``folders``. With ``accepts_texts``, a
+    request may bring a problem's text."""
 
     def __init__(self, folders: Sequence[Path] = (), *, accepts_texts: bool = False, seconds: float = 2.0) -> None:
         self.files = problem_files()
@@ -25,7 +25,9 @@ class Known:
             if not folder.is_dir():
                 raise InputError(f"{folder}: no such folder: --problems names a folder of problem files")
             self.files |= {file.stem: file for file in sorted(folder.rglob("*.py")) if not file.name.startswith("_")}
-        self._by_text = {_hash(file.read_text(encoding="utf-8", errors="replace")): name for name, file in self.files.items()}
+        self._by_text = {
+            _hash(file.read_text(encoding="utf-8", errors="replace")): name for name, file in self.files.items()
+        }
 
     def listed(self) -> list[dict[str, Any]]:
         """Each problem's name, and its constants that a request can override."""
@@ -70,7 +72,9 @@ class Known:
                 return parse_problem(f"text_{_hash(text)[:12]}", text, *options), True
             if name not in self.files:
                 raise RequestError(422, f"no problem {ascii(name[:60])}: GET /problems lists the known ones")
-            return _read(str(self.files[name]), _written(self.files[name]), tuple((options[0] or {}).items()), *options[1:]), False
+            return _read(
+                str(self.files[name]), _written(self.files[name]), tuple((options[0] or {}).items()), *options[1:]
+            ), False
         except (ProblemError, RecursionError, MemoryError) as error:
             raise RequestError(422, str(error) or "the problem's text is nested too deeply") from error
 
@@ -85,7 +89,9 @@ def _written(file: Path) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=256)
-def _read(path: str, written: tuple[int, int], overrides: tuple[tuple[str, str], ...], mode: str | None, dtype: str | None) -> Problem:
+def _read(
+    path: str, written: tuple[int, int], overrides: tuple[tuple[str, str], ...], mode: str | None, dtype: str | None
+) -> Problem:
     """The problem of a file that was ``written`` then: a trainer's step names each one many times."""
     return read_problem(path, dict(overrides), mode, dtype)
 

@@ -42,7 +42,9 @@ class Metrics:
         with self._lock:
             for name, about in COUNTERS.items():
                 lines += [f"# HELP {name} {about}", f"# TYPE {name} counter"]
-                lines += [f"{name}{labels} {value:g}" for labels, value in self._values[name].items() or {"": 0.0}.items()]
+                lines += [
+                    f"{name}{labels} {value:g}" for labels, value in self._values[name].items() or {"": 0.0}.items()
+                ]
         for name, (about, value) in gauges.items():
             lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge", f"{name} {value:g}"]
         return "\n".join(lines) + "\n"

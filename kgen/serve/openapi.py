@@ -14,23 +14,45 @@ _EVALUATION = {
     "additionalProperties": False,
     "properties": {name: {**field.schema, "description": field.about} for name, field in FIELDS.items()},
 }
-_BATCH = {"type": "object", "properties": {"evaluations": {"type": "array", "items": _EVALUATION}}, "required": ["evaluations"]}
+_BATCH = {
+    "type": "object",
+    "properties": {"evaluations": {"type": "array", "items": _EVALUATION}},
+    "required": ["evaluations"],
+}
 _TASK = {
     "type": "object",
     "required": ["task_id", "reference_code", "kernel_code"],
     "properties": {
         name: {"type": "string"}
-        for name in ("task_id", "reference_code", "kernel_code", "backend", "entry_point", "priority", "reference_backend")
+        for name in (
+            "task_id",
+            "reference_code",
+            "kernel_code",
+            "backend",
+            "entry_point",
+            "priority",
+            "reference_backend",
+        )
     },
 }
 _TASKS = {"type": "object", "properties": {"batch_id": {"type": "string"}, "tasks": {"type": "array", "items": _TASK}}}
 
 #: Method, path, one line, and the schema of the body.
 OPERATIONS: tuple[tuple[str, str, str, dict[str, Any] | None], ...] = (
-    ("post", "/evaluations", "Have a candidate judged. 202: it is accepted, and kept. 200: it has its answer already.", _EVALUATION),
+    (
+        "post",
+        "/evaluations",
+        "Have a candidate judged. 202: it is accepted, and kept. 200: it has its answer already.",
+        _EVALUATION,
+    ),
     ("post", "/evaluations/batch", "Have several candidates judged: all are accepted, or none.", _BATCH),
     ("get", "/evaluations/{id}", "The state of an evaluation, and its answer: the fields of `kgen eval --json`.", None),
-    ("get", "/evaluations/{id}/events", "The steps of an evaluation as server-sent events; the last one is its answer.", None),
+    (
+        "get",
+        "/evaluations/{id}/events",
+        "The steps of an evaluation as server-sent events; the last one is its answer.",
+        None,
+    ),
     ("get", "/evaluations/{id}/log", "The whole log of an evaluation.", None),
     ("get", "/evaluations/{id}/source", "The text of the candidate.", None),
     ("get", "/problems", "The problems that requests may name, with the constants that they may override.", None),
@@ -82,13 +104,21 @@ def document() -> dict[str, Any]:
 
 def page() -> str:
     """One page about all operations, without scripts."""
-    rows = "".join(f"<tr><td>{method.upper()}</td><td><code>{html.escape(path)}</code></td><td>{html.escape(about)}</td></tr>"
-                   for method, path, about, _ in OPERATIONS)  # fmt: skip
-    fields = "".join(f"<tr><td><code>{name}</code></td><td>{html.escape(field.about)}</td></tr>" for name, field in FIELDS.items())
+    rows = "".join(
+        f"<tr><td>{method.upper()}</td><td><code>{html.escape(path)}</code></td><td>{html.escape(about)}</td></tr>"
+        for method, path, about, _ in OPERATIONS
+    )
+    fields = "".join(
+        f"<tr><td><code>{name}</code></td><td>{html.escape(field.about)}</td></tr>" for name, field in FIELDS.items()
+    )
     errors = "".join(f"<tr><td>{status}</td><td>{html.escape(line)}</td></tr>" for status, line in ERRORS.items())
-    style = "body{font:16px sans-serif;max-width:60em;margin:2em auto;padding:0 1em}td{padding:.2em .8em .2em 0;vertical-align:top}"
+    style = (
+        "body{font:16px sans-serif;max-width:60em;margin:2em auto;padding:0 1em}td{padding:.2em .8em .2em "
+        "0;vertical-align:top}"
+    )
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>kgen serve</title><style>{style}</style><h1>kgen serve</h1>'
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>kgen serve</title><style>{style}</style><h1>kgen '
+        "serve</h1>"
         f'<p>As a document: <a href="openapi.json">openapi.json</a>.</p><h2>Operations</h2><table>{rows}</table>'
         f"<h2>Fields of an evaluation</h2><table>{fields}</table><h2>Errors</h2><table>{errors}</table></html>"
     )

@@ -37,7 +37,9 @@ HEAD_SECONDS = 10.0  #: s; in which the head of a request has to arrive
 _IDLE_SECONDS = 30  #: s; that a connection may wait for its next request
 _MOST_CONNECTIONS = 1024
 _HEAD_BYTES = 16 << 10  #: bytes of a request's head
-_SWITCH_SECONDS = 0.001  #: s; that a thread holds Python at most while others wait: those that judge keep no client waiting
+_SWITCH_SECONDS = (
+    0.001  #: s; that a thread holds Python at most while others wait: those that judge keep no client waiting
+)
 _GRACE_SECONDS = 2  #: s; for open connections when the service ends
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 #: Variables that no candidate may read: its process has the service's environment.
@@ -46,8 +48,8 @@ _SECRETS = ("KGEN_TOKEN", "KGEN_DB")
 
 @dataclass(frozen=True)
 class Options:
-    """The options of ``kgen serve``. ``seconds`` is the length of a timing beside the baselines; ``queue`` bounds the evaluations
-    that are accepted and not answered."""
+    """The options of ``kgen serve``. ``seconds`` is the length of a timing beside the baselines; ``queue`` bounds the
+    evaluations that are accepted and not answered."""
 
     host: str
     port: int
@@ -62,13 +64,16 @@ class Options:
 
 
 def serve(options: Options, begun: Callable[[str], None], notice: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM, and finish what runs then; a second signal ends at once. ``begun`` receives the address.
+    """Serve until Ctrl-C or SIGTERM, and finish what runs then; a second signal ends at once. ``begun`` receives the
+    address.
 
     Raises :class:`InputError` for an address that cannot be used, or that others reach while there is no token.
     """
     tokens = access.read_tokens(options.tokens, os.environ.get("KGEN_TOKEN"))
     if not tokens and not access.is_loopback(options.host):
-        raise InputError(f"--host {options.host}: others reach this address: give their tokens with --tokens FILE, or KGEN_TOKEN")
+        raise InputError(
+            f"--host {options.host}: others reach this address: give their tokens with --tokens FILE, or KGEN_TOKEN"
+        )
     known = Known(options.problems, accepts_texts=options.accepts_texts, seconds=options.seconds)
     devices = tuple(resolve_device(device) for device in options.devices or (None,))
     _keep_private()

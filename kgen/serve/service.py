@@ -38,11 +38,13 @@ class Service:
     # Requests, in threads ------------------------------------------------------------------------------------------
 
     async def accept(self, owner: str, bodies: list[Any]) -> list[StoredRequest]:
-        """Keep the evaluations that bodies ask for, all or none. Raises :class:`RequestError`, and what the judge raises."""
+        """Keep the evaluations that bodies ask for, all or none. Raises :class:`RequestError`, and what the judge
+        raises."""
         return await self.keep(lambda: self._wanted(owner, bodies))
 
     async def keep(self, read: Callable[[], list[Wanted]]) -> list[StoredRequest]:
-        """Keep the requests that ``read`` returns. Raises what it raises, :class:`RequestError`, and what the judge raises."""
+        """Keep the requests that ``read`` returns. Raises what it raises, :class:`RequestError`, and what the judge
+        raises."""
 
         def wanted() -> list[Wanted]:
             found = read()
@@ -58,7 +60,9 @@ class Service:
             try:
                 asked, fields = self.known.ask(body)
                 if asked.accuracy is Accuracy.TF32 and HOST.name in self.devices:
-                    raise RequestError(422, "accuracy tf32 is for CUDA devices: this service has the CPU, which has no TF32")
+                    raise RequestError(
+                        422, "accuracy tf32 is for CUDA devices: this service has the CPU, which has no TF32"
+                    )
             except RequestError as error:
                 place = f"evaluation {number}: " if len(bodies) > 1 else ""
                 raise RequestError(error.status, place + str(error)) from error

@@ -1,7 +1,8 @@
 """Requests of many clients, stored together: those that come while one transaction is committed share the next.
 
-A commit waits for the disk. One for each request, one after the other, would keep the last of 32 clients waiting for 32 of them.
-One thread reads the requests, too: on a busy machine, each thread that a request passes through keeps it waiting.
+A commit waits for the disk. One for each request, one after the other, would keep the last of 32 clients waiting for 32
+of them. One thread reads the requests, too: on a busy machine, each thread that a request passes through keeps it
+waiting.
 """
 
 from __future__ import annotations
@@ -40,15 +41,16 @@ class Together:
         threading.Thread(target=self._run, name="kgen-accept", daemon=True).start()
 
     def submit(self, read: Callable[[], Sequence[StoredRequest]], then: Callable[[Added], Any]) -> Future[Any]:
-        """Keep the requests of one owner that ``read`` returns, all or none, as :func:`kgen.store.requests.add` does. The
-        future has the result of ``then``. The thread calls both, and the future raises what they raise."""
+        """Keep the requests of one owner that ``read`` returns, all or none, as :func:`kgen.store.requests.add` does.
+        The future has the result of ``then``. The thread calls both, and the future raises what they raise."""
         future: Future[Any] = Future()
         self._busy = time.monotonic()
         self._arrived.put(_Batch(read, then, future))
         return future
 
     def wait_until_quiet(self, most: float) -> None:
-        """Wait until no request comes or is stored, ``most`` seconds at most: whoever sends many at once is answered first."""
+        """Wait until no request comes or is stored, ``most`` seconds at most: whoever sends many at once is answered
+        first."""
         until = time.monotonic() + most
         while (now := time.monotonic()) < min(until, self._busy + QUIET_SECONDS):
             time.sleep(min(until, self._busy + QUIET_SECONDS) - now)
