@@ -1,7 +1,7 @@
 """The store: everything that was ever measured, in one database.
 
-    Database    opens and writes (database.py)
-    queries     reads, plain dataclasses out (queries.py)
+Database    opens and writes (database.py)
+queries     reads, plain dataclasses out (queries.py)
 """
 
 from kgen.store.database import Database

@@ -87,7 +87,9 @@ def latest(
     query = select(table.__table__).where(*conditions(None, among)).order_by(table.created_at.desc())
     found: dict[str, list[StoredAttempt]] = {}
     with database.connections.read() as connection:
-        parts = [query] if source_hashes is None else [query.where(table.source_hash.in_(c)) for c in chunks(source_hashes)]
+        parts = (
+            [query] if source_hashes is None else [query.where(table.source_hash.in_(c)) for c in chunks(source_hashes)]
+        )
         for part in parts:
             for row in connection.execute(part):
                 fields = {name: getattr(row, name) for name in StoredAttempt.__dataclass_fields__}

@@ -119,7 +119,8 @@ class Connections:
                 self._writing.release()
 
     def _begun(self, writes: bool, interrupt: Callable[[], None]) -> Connection:
-        """A connection with an open transaction, after a wait of up to ``WAIT_SECONDS``, in which ``interrupt`` may raise."""
+        """A connection with an open transaction, after a wait of up to ``WAIT_SECONDS``, in which ``interrupt`` may
+        raise."""
         started = time.monotonic()
         told = False
         while True:

@@ -125,9 +125,9 @@ class Database:
     ) -> str:
         """Begin a sweep, held by this process. Its problem and environment were added before. Returns its id.
 
-        ``kind`` is ``eval`` for the evaluation of one file, a sweep of one candidate, and ``tune`` for a user's template. ``roofline`` is a value of
-        :meth:`kgen.codegen.roofline.Basis.plain`. ``products`` are the library's, which tolerances follow. Both are stored among
-        the arguments, but do not identify the sweep.
+        ``kind`` is ``eval`` for the evaluation of one file, a sweep of one candidate, and ``tune`` for a user's
+        template. ``roofline`` is a value of :meth:`kgen.codegen.roofline.Basis.plain`. ``products`` are the library's,
+        which tolerances follow. Both are stored among the arguments, but do not identify the sweep.
         """
         sweep = rows.new_id()
         found = {"roofline": roofline, "products": [asdict(one) for one in products]}
@@ -152,7 +152,12 @@ class Database:
         return sweep
 
     def unfinished_sweep(
-        self, problem_id: str, environment_id: str, accuracy: Accuracy, arguments: Mapping[str, Any], kind: str = "sweep"
+        self,
+        problem_id: str,
+        environment_id: str,
+        accuracy: Accuracy,
+        arguments: Mapping[str, Any],
+        kind: str = "sweep",
     ) -> str | None:
         """The latest sweep with these arguments that was interrupted or killed, for :meth:`reopen_sweep`."""
         query = (
@@ -336,7 +341,8 @@ class Database:
         return rows.to_evaluation(row) if row else None
 
     def evaluated(self, sweep: str) -> dict[str, Evaluation]:
-        """The evaluations of a sweep by candidate, in the order judged, without ``infra_error``, which is tried again."""
+        """The evaluations of a sweep by candidate, in the order judged, without ``infra_error``, which is tried
+        again."""
         query = (
             rows.select_evaluations()
             .join(models.Trial, models.Trial.evaluation_id == models.Evaluation.id)
@@ -381,7 +387,9 @@ def _add_candidate(connection: Connection, candidate: Candidate) -> None:
     adding = insertion(connection, models.Candidate)
     if candidate.origin is Trust.OWN:
         described = {name: adding.excluded[name] for name in row if name not in ("id", "created_at")}
-        adding = adding.on_conflict_do_update(index_elements=["id"], set_=described, where=models.Candidate.origin != "sweep")
+        adding = adding.on_conflict_do_update(
+            index_elements=["id"], set_=described, where=models.Candidate.origin != "sweep"
+        )
     else:
         adding = adding.on_conflict_do_nothing()
     connection.execute(adding, row)

@@ -42,9 +42,11 @@ FORMAT = 4  #: version of the lines; a reader refuses a newer one, and brings ro
 
 _BATCH = 200  #: rows; written at once
 
-#: The tables of a history; each comes after the tables that it names. Requests and proposals stay where they were made: they hold what
-#: clients have sent, and what models were asked.
-_TABLES: Mapping[str, Table] = {table.name: table for table in models.Base.metadata.sorted_tables if table.name not in ("request", "proposal")}
+#: The tables of a history; each comes after the tables that it names. Requests and proposals stay where they were made:
+#: they hold what clients have sent, and what models were asked.
+_TABLES: Mapping[str, Table] = {
+    table.name: table for table in models.Base.metadata.sorted_tables if table.name not in ("request", "proposal")
+}
 
 #: The annotations of each column in the models.
 _ANNOTATIONS = {m.local_table.name: m.class_.__annotations__ for m in models.Base.registry.mappers}
@@ -88,7 +90,9 @@ def _exported(connection: Connection, name: str | None, among: Selection) -> Ite
         "problem": models.Problem.id.in_(select(sweep.problem_id).where(sweep.id.in_(chosen))),
         "environment": or_(
             models.Environment.id.in_(select(sweep.environment_id).where(sweep.id.in_(chosen))),
-            models.Environment.id.in_(select(models.TaskResult.environment_id).where(models.TaskResult.task_id.in_(tasks))),
+            models.Environment.id.in_(
+                select(models.TaskResult.environment_id).where(models.TaskResult.task_id.in_(tasks))
+            ),
         ),
         "candidate": models.Candidate.id.in_(judged),
         "source": models.Source.candidate_id.in_(judged),
@@ -363,7 +367,11 @@ def _check_task(row: Row) -> None:
         key = TaskKey.from_json(row["identity"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"task.identity is no identity of a task: {error!r:.160}") from error
-    if key.id != row["id"] or (key.device_type, key.device, key.accuracy) != (row["device_type"], row["device"], row["accuracy"]):
+    if key.id != row["id"] or (key.device_type, key.device, key.accuracy) != (
+        row["device_type"],
+        row["device"],
+        row["accuracy"],
+    ):
         raise ValueError("the task is not the one that its id names")
     Accuracy(row["accuracy"])
 
@@ -380,7 +388,11 @@ def _check_attempt(row: Row) -> None:
 
 def _check_module(row: Row) -> None:
     for part in row["parts"]:
-        if not isinstance(part, dict) or not isinstance(part.get("paths"), list) or not isinstance(part.get("winner"), dict):
+        if (
+            not isinstance(part, dict)
+            or not isinstance(part.get("paths"), list)
+            or not isinstance(part.get("winner"), dict)
+        ):
             raise ValueError(f"{part!r:.80} is no part of a module")
 
 

@@ -1,4 +1,5 @@
-"""Checks of imported values beyond their types: numbers in their range, text without control characters, logs of kgen."""
+"""Checks of imported values beyond their types: numbers in their range, text without control characters, logs of
+kgen."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def check_number(where: str, value: Any, *, above_zero: bool = False) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ValueError(f"{where} is {value!r}, which is no number")
     if value < 0 or (above_zero and value == 0):
-        raise ValueError(f"{where} is {value!r}, and must be above zero" if above_zero else f"{where} is {value!r}, below zero")
+        raise ValueError(
+            f"{where} is {value!r}, and must be above zero" if above_zero else f"{where} is {value!r}, below zero"
+        )
 
 
 def check_numbers(where: str, values: Iterable[Any], *, above_zero: bool = False) -> None:

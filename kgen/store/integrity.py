@@ -21,7 +21,8 @@ _WITHOUT_SOURCE = "SELECT count(*) FROM candidate WHERE id NOT IN (SELECT candid
 
 
 def check(connections: Connections, seconds: float = math.inf) -> None:
-    """Raise :class:`DatabaseError` where rows are missing. After ``seconds``, the rest of a large database is left out."""
+    """Raise :class:`DatabaseError` where rows are missing. After ``seconds``, the rest of a large database is left
+    out."""
     if not connections.is_sqlite:
         return
     until = time.monotonic() + seconds

@@ -12,7 +12,8 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def put_off() -> Iterator[Callable[[], None]]:
-    """Let handlers of SIGINT and SIGTERM run at the end of the block. Yields a function that runs them before, if need be.
+    """Let handlers of SIGINT and SIGTERM run at the end of the block. Yields a function that runs them before, if need
+    be.
 
     Other threads than the main one are never interrupted: there, nothing happens.
     """

@@ -15,9 +15,9 @@
 A *trial* is one candidate in one sweep. It names its evaluation, which another sweep may have made, and has the
 candidate's figures against this sweep's baselines. A sweep of kind ``eval`` is one file judged by ``kgen eval``: a
 sweep of one candidate, stored like any other. A *task* is one kernel, or library call, of networks. An *attempt* is a
-problem without a sweep, with the reason. A *module* is one of a user's program, with the candidates that take the places of
-its parts. A *request* is one that the service accepted. Wide columns come last in their tables, so that SQLite reads a listing without their overflow pages.
-``docs/schema.md`` explains each column.
+problem without a sweep, with the reason. A *module* is one of a user's program, with the candidates that take the
+places of its parts. A *request* is one that the service accepted. Wide columns come last in their tables, so that
+SQLite reads a listing without their overflow pages. ``docs/schema.md`` explains each column.
 """
 
 from __future__ import annotations
@@ -253,7 +253,8 @@ class Timing(Base):
 
 
 class Attempt(Base):
-    """A problem that was refused, or that failed while it was swept: how it was asked for, and why it came to nothing."""
+    """A problem that was refused, or that failed while it was swept: how it was asked for, and why it came to
+    nothing."""
 
     __tablename__ = "attempt"
     __table_args__ = (Index(None, "source_hash", "created_at"),)
@@ -375,7 +376,8 @@ class Request(Base):
 class Proposal(Base):
     """One answer of a proposer in a run of ``kgen agent``: the proposals, and what became of each.
 
-    ``proposals`` are JSON objects: a proposal, and once it is judged its ``status``, ``reason``, ``candidate``, ``ms`` and ``speedup``.
+    ``proposals`` are JSON objects: a proposal, and once it is judged its ``status``, ``reason``, ``candidate``, ``ms``
+    and ``speedup``.
     """
 
     __tablename__ = "proposal"

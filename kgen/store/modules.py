@@ -63,5 +63,7 @@ def texts(database: Database, candidate: str, source_hash: str) -> tuple[str, st
     """The text of a candidate and that of the problem with this hash; ``None`` where one of them was pruned."""
     with database.connections.read() as connection:
         source = connection.scalar(select(models.Source.text).where(models.Source.candidate_id == candidate))
-        problem = connection.scalar(select(models.Problem.source).where(models.Problem.source_hash == source_hash).limit(1))
+        problem = connection.scalar(
+            select(models.Problem.source).where(models.Problem.source_hash == source_hash).limit(1)
+        )
     return (source, problem) if source is not None and problem is not None else None

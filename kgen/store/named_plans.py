@@ -31,7 +31,9 @@ def _of_mode(name: str) -> Plan:
     """The plan of one mode; texts that are no step are left out."""
     shown, _, rewrites = name.partition(" after ")
     found = filter(None, map(_STEP.fullmatch, shown.split(" + ")))
-    steps = [("", [step["call"]]) if step["call"] else (step["schedule"], step["operators"].split(", ")) for step in found]
+    steps = [
+        ("", [step["call"]]) if step["call"] else (step["schedule"], step["operators"].split(", ")) for step in found
+    ]
     return Plan.of_mode(steps, rewrites.split(", ") if rewrites else ())
 
 

@@ -58,5 +58,10 @@ def proposed_by(connection: Connection, candidate_id: str) -> str:
     """The model, or the proposer, that proposed a candidate first; empty where nobody did."""
     table, trial = models.Proposal, models.Trial
     query = select(table.proposer, table.model, table.proposals).join(trial, trial.sweep_id == table.sweep_id)
-    found = connection.execute(query.where(trial.candidate_id == candidate_id).order_by(table.created_at, table.number)).all()
-    return next((row.model or row.proposer for row in found if any(p.get("candidate") == candidate_id for p in row.proposals)), "")
+    found = connection.execute(
+        query.where(trial.candidate_id == candidate_id).order_by(table.created_at, table.number)
+    ).all()
+    return next(
+        (row.model or row.proposer for row in found if any(p.get("candidate") == candidate_id for p in row.proposals)),
+        "",
+    )

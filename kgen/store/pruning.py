@@ -132,7 +132,8 @@ class _Work:
         self._run(connection, models.Request, delete(models.Request).where(*which))
 
     def drop_unused(self, connection: Connection) -> None:
-        """Drop evaluations without a trial, tasks without a sweep, then candidates, problems and environments that no row names."""
+        """Drop evaluations without a trial, tasks without a sweep, then candidates, problems and environments that no
+        row names."""
         evaluation, trial, candidate, sweep = models.Evaluation, models.Trial, models.Candidate, models.Sweep
         unused = ~exists().where(trial.evaluation_id == evaluation.id)
         found = connection.execute(select(evaluation.id, evaluation.log).where(unused)).all()

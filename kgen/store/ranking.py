@@ -154,7 +154,11 @@ def _trials_of(connection: Connection, keys: Sequence[tuple[str, str]]) -> dict[
 
 
 def _compared(
-    connection: Connection, problem_ids: Sequence[str] | None, accuracy: Accuracy | None, among: Selection, kinds: Sequence[str]
+    connection: Connection,
+    problem_ids: Sequence[str] | None,
+    accuracy: Accuracy | None,
+    among: Selection,
+    kinds: Sequence[str],
 ) -> Iterator[list[Row[Any]]]:
     """For each problem the sweeps to compare, the latest first."""
     table = models.Sweep

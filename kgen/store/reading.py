@@ -137,7 +137,9 @@ def latest_baselines(connection: Connection, sweeps: Iterable[str]) -> dict[str,
     """The latest medians of the baselines' screening in each sweep, in milliseconds."""
     table = models.Timing
     query = select(table.sweep_id, table.subject, table.median_ms).order_by(table.created_at)
-    query = query.where(table.subject.in_(KNOWN_BASELINES), table.median_ms.is_not(None), table.depth == Depth.SCREEN.value)
+    query = query.where(
+        table.subject.in_(KNOWN_BASELINES), table.median_ms.is_not(None), table.depth == Depth.SCREEN.value
+    )
     found: dict[str, dict[str, float]] = {}
     for row in in_chunks(connection, query, table.sweep_id, sweeps):
         found.setdefault(row.sweep_id, {})[row.subject] = row.median_ms

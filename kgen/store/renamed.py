@@ -1,7 +1,7 @@
 """Names that revisions before 0004 stored, and their names since: of schedules, operators, parameters and constraints.
 
-Histories in JSON Lines of format 1 have the old names, too. The names since are those of revision 0004: a later renaming
-is a revision and a table of its own.
+Histories in JSON Lines of format 1 have the old names, too. The names since are those of revision 0004: a later
+renaming is a revision and a table of its own.
 """
 
 from __future__ import annotations

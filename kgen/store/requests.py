@@ -47,13 +47,15 @@ _COLUMNS = [getattr(models.Request, name) for name in _FIELDS]
 
 
 def add(database: Database, requests: Sequence[StoredRequest]) -> list[tuple[StoredRequest, bool]]:
-    """Keep requests of one owner in one transaction, held by this process. Returns the row of each one, and whether it is new:
-    of an id that the owner has used before, the older row stays. Where that is of another evaluation, nothing is kept."""
+    """Keep requests of one owner in one transaction, held by this process. Returns the row of each one, and whether it
+    is new: of an id that the owner has used before, the older row stays. Where that is of another evaluation, nothing
+    is kept."""
     return add_all(database, [requests])[0]
 
 
 def add_all(database: Database, batches: Sequence[Sequence[StoredRequest]]) -> list[list[tuple[StoredRequest, bool]]]:
-    """The same for several batches in one transaction, each of one owner: a commit waits for the disk, once for all of them."""
+    """The same for several batches in one transaction, each of one owner: a commit waits for the disk, once for all of
+    them."""
     moment, mine = rows.now(), holder.this_process()
     known: dict[tuple[str, str], StoredRequest] = {}
     new: list[StoredRequest] = []
@@ -77,7 +79,8 @@ def add_all(database: Database, batches: Sequence[Sequence[StoredRequest]]) -> l
 
 
 def rehearse(database: Database) -> None:
-    """Take requests through their states in a transaction that is taken back: the first use of a statement takes 20 ms."""
+    """Take requests through their states in a transaction that is taken back: the first use of a statement takes 20
+    ms."""
     one, *more = (StoredRequest("", f"?{number}", "", 0, {}) for number in range(3))  # no client can choose such an id
     with suppress(_TakenBack), database.connections.together():
         add(database, [one])
@@ -104,7 +107,8 @@ def find(database: Database, owner: str, id: str) -> StoredRequest | None:
 
 
 def begin(database: Database, owner: str, id: str) -> int | None:
-    """Mark a queued request of this process as running. Returns how often it has begun; ``None`` where it is not queued."""
+    """Mark a queued request of this process as running. Returns how often it has begun; ``None`` where it is not
+    queued."""
     table = models.Request
     which = (table.owner == owner, table.id == id, table.state == QUEUED, table.holder == holder.this_process())
     with database.connections.write() as connection:
@@ -117,7 +121,8 @@ def begin(database: Database, owner: str, id: str) -> int | None:
 def finish(
     database: Database, requests: Sequence[tuple[str, str]], answer: Mapping[str, Any], environment: str | None = None
 ) -> list[tuple[str, str]]:
-    """Answer requests, by owner and id, in one transaction. Returns those that had no answer before: each gets one alone."""
+    """Answer requests, by owner and id, in one transaction. Returns those that had no answer before: each gets one
+    alone."""
     table = models.Request
     changes = {"state": DONE, "answer": codec.storable(answer), "environment": environment, "ended_at": rows.now()}
     answered = []
@@ -139,7 +144,8 @@ def known(database: Database, digest: str, environment: str) -> StoredRequest | 
 
 
 def adopt(database: Database) -> list[StoredRequest]:
-    """Take over the requests without an answer that ended processes held, in the order of their acceptance. All are queued."""
+    """Take over the requests without an answer that ended processes held, in the order of their acceptance. All are
+    queued."""
     table, mine = models.Request, holder.this_process()
     with database.connections.write() as connection:
         query = select(table.holder).where(table.state != DONE).distinct()
@@ -152,7 +158,8 @@ def adopt(database: Database) -> list[StoredRequest]:
 
 
 def conditions(name: str | None, among: Selection) -> list[ColumnElement[bool]]:
-    """The conditions on answered requests about problems with this name. A selection by device or status selects none."""
+    """The conditions on answered requests about problems with this name. A selection by device or status selects
+    none."""
     table = models.Request
     found: list[ColumnElement[bool]] = [table.state == DONE]
     if among.device is not None or among.status is not None:

@@ -235,7 +235,8 @@ class CandidateDetail:
     """One candidate in full, its evaluations from the newest to the oldest.
 
     ``finals`` are its timings as a finalist, by sweep. ``rooflines`` are the stored work and ceilings of these sweeps,
-    for :meth:`kgen.codegen.roofline.Basis.read`. ``products`` are the library's convolutions as these sweeps measured them.
+    for :meth:`kgen.codegen.roofline.Basis.read`. ``products`` are the library's convolutions as these sweeps measured
+    them.
     """
 
     id: str

@@ -66,8 +66,8 @@ class Score:
     """The result of one problem in one environment and class of accuracy.
 
     The figures are those of the best right candidate with a kernel of its own. ``speedup`` is over the fastest of
-    ``baselines`` (in milliseconds), and ``over_eager`` over eager, each with its 95% interval. Both are ``None`` without
-    such a candidate. Then ``ms``, ``error_ratio`` and ``plan`` are those of the control, if it is right.
+    ``baselines`` (in milliseconds), and ``over_eager`` over eager, each with its 95% interval. Both are ``None``
+    without such a candidate. Then ``ms``, ``error_ratio`` and ``plan`` are those of the control, if it is right.
     """
 
     problem: str
@@ -221,9 +221,7 @@ def _scores(
     return tuple(scores)
 
 
-def _bests(
-    database: Database, ids: Sequence[str], accuracy: Accuracy | None, among: Selection
-) -> dict[str, BestRow]:
+def _bests(database: Database, ids: Sequence[str], accuracy: Accuracy | None, among: Selection) -> dict[str, BestRow]:
     """The best of each of these problems that was swept, by problem."""
     found: dict[str, BestRow] = {}
     for chunk in chunks(ids):
@@ -262,7 +260,11 @@ class _Swept:
 
 
 def _unproven(
-    database: Database, subject: _Subject, best: BestRow | None, sweeps: Sequence[_Swept], right: Mapping[str, list[Trial]]
+    database: Database,
+    subject: _Subject,
+    best: BestRow | None,
+    sweeps: Sequence[_Swept],
+    right: Mapping[str, list[Trial]],
 ) -> Score:
     """The score of a problem without a finalist: by its control, by the latest attempt, or by why all failed."""
     attempt = subject.attempt
@@ -271,7 +273,9 @@ def _unproven(
     if best and controls:
         control = min(controls, key=lambda trial: trial.median_ms or math.inf)
         kernel_right = any(not trial.control for trial in right.get(control.sweep, ()))
-        return _control(database, subject, best, control, *_without_winner(database, control.sweep, kernel_right, control))
+        return _control(
+            database, subject, best, control, *_without_winner(database, control.sweep, kernel_right, control)
+        )
     if attempt and not any(sweep.started_at > attempt.created_at for sweep in sweeps):
         verdict = Verdict(attempt.outcome)
         return Score(subject.title, verdict, accuracy=attempt.accuracy, reason=attempt.reason)
@@ -282,9 +286,7 @@ def _unproven(
     latest, accuracy = (ended or sweeps)[0], str(best.accuracy)
     if latest.state in ("running", "interrupted"):
         said = "runs now" if latest.state == "running" else "was interrupted: the same `kgen sweep` goes on with it"
-        return Score(
-            subject.title, Verdict.NOT_SWEPT, accuracy=accuracy, reason=f"its sweep {said}", sweep=latest.id
-        )
+        return Score(subject.title, Verdict.NOT_SWEPT, accuracy=accuracy, reason=f"its sweep {said}", sweep=latest.id)
     if latest.state == "failed":
         reason = f"its sweep failed: `kgen show {latest.id[:SHORT]}`"
         return Score(subject.title, Verdict.FAILED, accuracy=accuracy, reason=reason, sweep=latest.id)
@@ -292,22 +294,27 @@ def _unproven(
     return Score(subject.title, verdict, accuracy=accuracy, reason=reason, sweep=latest.id)
 
 
-def _without_winner(database: Database, sweep: str, kernel_right: bool, control: Trial | None = None) -> tuple[Verdict, str]:
+def _without_winner(
+    database: Database, sweep: str, kernel_right: bool, control: Trial | None = None
+) -> tuple[Verdict, str]:
     return without_winner(queries.sweep(database, sweep, leaders=1), kernel_right=kernel_right, control=control)
 
 
 def without_winner(detail: SweepDetail, *, kernel_right: bool, control: Trial | None = None) -> tuple[Verdict, str]:
     """The verdict on a sweep that timed no kernel of its own in finals, with the reason.
 
-    ``kernel_right`` says that one was right. A ``control`` that is slower than eager makes the problem slower; by default
-    it is the one among the sweep's leaders.
+    ``kernel_right`` says that one was right. A ``control`` that is slower than eager makes the problem slower; by
+    default it is the one among the sweep's leaders.
     """
     control = control or next((trial for trial in detail.leaders if trial.control), None)
     verdict, reason = why_no_winner(detail.row, detail.failures, kernel_right)
     ms, eager = control and control.median_ms, detail.screened_baselines.get("eager")
     if kernel_right or not ms or not eager or eager / ms >= _SLOW_CONTROL:
         return verdict, reason
-    return Verdict.SLOWER, f"the control, PyTorch's own operators, takes {ms:.3g} ms where eager takes {eager:.3g}; {reason}"
+    return (
+        Verdict.SLOWER,
+        f"the control, PyTorch's own operators, takes {ms:.3g} ms where eager takes {eager:.3g}; {reason}",
+    )
 
 
 def why_no_winner(row: SweepRow, failures: Sequence[Failures], kernel_right: bool) -> tuple[Verdict, str]:

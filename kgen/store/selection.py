@@ -18,8 +18,8 @@ class Selection:
     """Sweeps that ran on ``device`` (``cpu``, ``cuda``, ``cuda:1``), have ``status``, and began in this time.
 
     ``status`` is one of :data:`STATES`, or a :class:`kgen.protocol.Status` that at least one candidate has.
-    The moment ``since`` is included, and ``before`` is not. Without ``weight_copies``, they are sweeps whose candidates keep no
-    weight in another form.
+    The moment ``since`` is included, and ``before`` is not. Without ``weight_copies``, they are sweeps whose candidates
+    keep no weight in another form.
     """
 
     device: str | None = None

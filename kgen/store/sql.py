@@ -67,7 +67,9 @@ def columns() -> list[dict[str, str]]:
 
 @contextmanager
 def _sqlite(opened: connections.Connections, query: str) -> Iterator[Answer]:
-    with closing(sqlite3.connect(connections.address(Path(opened.name)), uri=True, timeout=connections.WAIT_SECONDS)) as connection:
+    with closing(
+        sqlite3.connect(connections.address(Path(opened.name)), uri=True, timeout=connections.WAIT_SECONDS)
+    ) as connection:
         connection.execute("PRAGMA query_only = ON")
         connection.set_authorizer(_authorize)
         yield _answer(cursor := connection.execute(query), cursor)

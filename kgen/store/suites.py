@@ -30,8 +30,11 @@ class Ended:
     arguments: Mapping[str, Any]
     at: datetime
 
-    def is_of(self, mode: str | None, environment: str | None, classes: Iterable[str], asked: Mapping[str, Any]) -> bool:
-        """Whether it ended in this mode, environment (``None``: any) and class of accuracy, with all these arguments."""
+    def is_of(
+        self, mode: str | None, environment: str | None, classes: Iterable[str], asked: Mapping[str, Any]
+    ) -> bool:
+        """Whether it ended in this mode, environment (``None``: any) and class of accuracy, with all these
+        arguments."""
         same_place = environment is None or self.environment in (None, environment)
         same = all(self.arguments.get(name) == value for name, value in asked.items())
         return self.mode == mode and same_place and self.accuracy in classes and same

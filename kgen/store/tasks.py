@@ -18,7 +18,8 @@ from kgen.store.selection import Selection
 
 @dataclass(frozen=True)
 class NewTask:
-    """A task of a sweep: its label for people, the least time that the device allows, and its steps in the best plan."""
+    """A task of a sweep: its label for people, the least time that the device allows, and its steps in the best
+    plan."""
 
     key: TaskKey
     label: str
@@ -35,7 +36,8 @@ class StoredResult(Measured):
 
 @dataclass(frozen=True)
 class Step:
-    """One step of an assembled candidate: its name (``k3``, an operator), its task, the result chosen, and why it is a library call."""
+    """One step of an assembled candidate: its name (``k3``, an operator), its task, the result chosen, and why it is a
+    library call."""
 
     name: str
     task: str
@@ -47,8 +49,8 @@ class Step:
 class StepRow:
     """A step of a candidate as it is shown.
 
-    ``ms`` is the chosen variant's time alone, ``share`` its part of the sum over all steps, ``limit_ms`` the least time that the
-    device allows. ``reason`` says why a library call is one.
+    ``ms`` is the chosen variant's time alone, ``share`` its part of the sum over all steps, ``limit_ms`` the least time
+    that the device allows. ``reason`` says why a library call is one.
     """
 
     number: int
@@ -104,10 +106,18 @@ def add_tasks(database: Database, sweep: str, tasks: Sequence[NewTask]) -> None:
         return
     moment = rows.now()
     found = [
-        {"id": t.key.id, "label": t.label, "device_type": t.key.device_type, "device": t.key.device, "accuracy": t.key.accuracy,
-         "limit_ms": t.limit_ms, "created_at": moment, "identity": t.key.to_json()}
+        {
+            "id": t.key.id,
+            "label": t.label,
+            "device_type": t.key.device_type,
+            "device": t.key.device,
+            "accuracy": t.key.accuracy,
+            "limit_ms": t.limit_ms,
+            "created_at": moment,
+            "identity": t.key.to_json(),
+        }
         for t in tasks
-    ]  # fmt: skip
+    ]
     with database.connections.write() as connection:
         connection.execute(insertion(connection, models.Task).on_conflict_do_nothing(), found)
         used = [{"sweep_id": sweep, "task_id": t.key.id, "uses": t.uses} for t in tasks]
@@ -118,11 +128,21 @@ def add_result(database: Database, task: str, environment: str, measured: Measur
     """Store what became of a variant, in one transaction. Returns it with its id."""
     stored = StoredResult(**vars(measured), id=rows.new_id())
     row = {
-        "id": stored.id, "task_id": task, "environment_id": environment, "schedule": measured.variant.schedule, "text_hash": measured.text,
-        "status": measured.status.value, "cold_ms": measured.cold_ms, "warm_ms": measured.warm_ms, "error": measured.error,
-        "allowed": measured.allowed, "kgen": __version__, "created_at": rows.now(), "reason": codec.printable(measured.reason),
+        "id": stored.id,
+        "task_id": task,
+        "environment_id": environment,
+        "schedule": measured.variant.schedule,
+        "text_hash": measured.text,
+        "status": measured.status.value,
+        "cold_ms": measured.cold_ms,
+        "warm_ms": measured.warm_ms,
+        "error": measured.error,
+        "allowed": measured.allowed,
+        "kgen": __version__,
+        "created_at": rows.now(),
+        "reason": codec.printable(measured.reason),
         "params": codec.plain(dict(measured.variant.params)),
-    }  # fmt: skip
+    }
     with database.connections.write() as connection:
         connection.execute(insertion(connection, models.TaskResult), row)
     return stored
@@ -131,7 +151,14 @@ def add_result(database: Database, task: str, environment: str, measured: Measur
 def add_steps(database: Database, candidate: str, steps: Sequence[Step]) -> None:
     """Store the steps of a stored candidate; known ones stay unchanged."""
     found = [
-        {"candidate_id": candidate, "number": number, "task_id": step.task, "result_id": step.result, "name": step.name, "reason": step.reason}
+        {
+            "candidate_id": candidate,
+            "number": number,
+            "task_id": step.task,
+            "result_id": step.result,
+            "name": step.name,
+            "reason": step.reason,
+        }
         for number, step in enumerate(steps)
     ]
     if found:
@@ -145,7 +172,9 @@ def add_steps(database: Database, candidate: str, steps: Sequence[Step]) -> None
 def known(database: Database, tasks: Iterable[str], environment: str) -> dict[str, list[StoredResult]]:
     """The results of these tasks in an environment, by task, the latest first."""
     table = models.TaskResult
-    query = select(table.__table__).where(table.environment_id == environment).order_by(table.created_at.desc(), table.id)
+    query = (
+        select(table.__table__).where(table.environment_id == environment).order_by(table.created_at.desc(), table.id)
+    )
     found: dict[str, list[StoredResult]] = {}
     with database.connections.read() as connection:
         for chunk in chunks(tasks):
@@ -156,31 +185,59 @@ def known(database: Database, tasks: Iterable[str], environment: str) -> dict[st
 
 def _to_result(row: Row) -> StoredResult:
     return StoredResult(
-        Variant.of(row.schedule, row.params), row.text_hash, Status(row.status), row.reason, row.cold_ms, row.warm_ms, row.error,
-        row.allowed, row.id,
-    )  # fmt: skip
+        Variant.of(row.schedule, row.params),
+        row.text_hash,
+        Status(row.status),
+        row.reason,
+        row.cold_ms,
+        row.warm_ms,
+        row.error,
+        row.allowed,
+        row.id,
+    )
 
 
 def steps(database: Database, candidate: str) -> list[StepRow]:
     """The steps of a candidate in their order; none of one that was not assembled."""
     step, task, result = models.CandidateTask, models.Task, models.TaskResult
     query = (
-        select(step.number, step.name, step.task_id, step.reason, task.label, task.limit_ms, result.schedule, result.params,
-               result.cold_ms, result.warm_ms, result.error)
+        select(
+            step.number,
+            step.name,
+            step.task_id,
+            step.reason,
+            task.label,
+            task.limit_ms,
+            result.schedule,
+            result.params,
+            result.cold_ms,
+            result.warm_ms,
+            result.error,
+        )
         .join(task, task.id == step.task_id)
         .outerjoin(result, result.id == step.result_id)
         .where(step.candidate_id == candidate)
         .order_by(step.number)
-    )  # fmt: skip
+    )
     with database.connections.read() as connection:
         found = connection.execute(query).all()
     times = [_ms(row) for row in found]
     total = sum(filter(None, times))
     return [
-        StepRow(row.number, row.name, row.task_id, row.label, Variant.of(row.schedule, row.params) if row.schedule is not None else None,
-                ms, ms / total if ms and total else None, row.limit_ms, row.error, row.reason)
+        StepRow(
+            row.number,
+            row.name,
+            row.task_id,
+            row.label,
+            Variant.of(row.schedule, row.params) if row.schedule is not None else None,
+            ms,
+            ms / total if ms and total else None,
+            row.limit_ms,
+            row.error,
+            row.reason,
+        )
         for row, ms in zip(found, times)
-    ]  # fmt: skip
+    ]
 
 
 def _ms(row: Row) -> float | None:
@@ -188,14 +245,18 @@ def _ms(row: Row) -> float | None:
 
 
 def listed(database: Database, *, name: str | None = None, among: Selection, limit: int | None = None) -> list[TaskRow]:
-    """Tasks of the selected sweeps, those that take longest first, as the fastest variant in any environment stands there."""
+    """Tasks of the selected sweeps, those that take longest first, as the fastest variant in any environment stands
+    there."""
     task, used, result, sweep, problem = models.Task, models.SweepTask, models.TaskResult, models.Sweep, models.Problem
     with database.connections.read() as connection:
         conditions: list[ColumnElement[bool]] = [*among.conditions(connection)]
         if name is not None:
             conditions.append(sweep.problem_id.in_(select(problem.id).where(problem.name == name)))
         uses = (
-            select(used.task_id, func.count().label("sweeps")).join(sweep, sweep.id == used.sweep_id).where(*conditions).group_by(used.task_id)
+            select(used.task_id, func.count().label("sweeps"))
+            .join(sweep, sweep.id == used.sweep_id)
+            .where(*conditions)
+            .group_by(used.task_id)
         ).subquery()
         tasks = connection.execute(select(task.__table__, uses.c.sweeps).join(uses, uses.c.task_id == task.id)).all()
         tried: dict[str, list[StoredResult]] = {}
@@ -210,5 +271,17 @@ def _listed(row: Row, results: Sequence[StoredResult]) -> TaskRow:
     right = sorted((r for r in results if r.ms is not None), key=lambda r: r.ms or 0.0)
     library = next((r.ms for r in right if not r.variant.schedule), None)
     own = next((r for r in right if r.variant.schedule), right[0] if right else None)
-    return TaskRow(row.id, row.label, row.device, row.accuracy, row.sweeps, len(results), len(right), own and own.variant, own and own.ms,
-                   library, row.limit_ms, row.created_at)  # fmt: skip
+    return TaskRow(
+        row.id,
+        row.label,
+        row.device,
+        row.accuracy,
+        row.sweeps,
+        len(results),
+        len(right),
+        own and own.variant,
+        own and own.ms,
+        library,
+        row.limit_ms,
+        row.created_at,
+    )

@@ -37,7 +37,9 @@ def _rename_candidates(connection: sa.Connection, plan: str) -> None:
     """The candidates of one plan: no more rows than that are in memory at a time."""
     rows = connection.execute(sa.select(_CANDIDATE).where(_CANDIDATE.c.plan == plan)).mappings().all()
     new = [{"old": row["id"], **renamed.candidate(row)} for row in rows]
-    changed = [row for row, old in zip(new, rows, strict=True) if (row["plan"], row["params"]) != (old["plan"], old["params"])]
+    changed = [
+        row for row, old in zip(new, rows, strict=True) if (row["plan"], row["params"]) != (old["plan"], old["params"])
+    ]
     update = sa.update(_CANDIDATE).where(_CANDIDATE.c.id == sa.bindparam("old"))
     _run(connection, update, changed, ("plan", "params"))
 

@@ -41,7 +41,9 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("params", sa.JSON(), nullable=False),
         sa.ForeignKeyConstraint(["task_id"], ["task.id"], name="fk_task_result_task_id_task"),
-        sa.ForeignKeyConstraint(["environment_id"], ["environment.id"], name="fk_task_result_environment_id_environment"),
+        sa.ForeignKeyConstraint(
+            ["environment_id"], ["environment.id"], name="fk_task_result_environment_id_environment"
+        ),
         sa.PrimaryKeyConstraint("id", name="pk_task_result"),
     )
     op.create_index("ix_task_result_task_id_environment_id", "task_result", ["task_id", "environment_id"])
