@@ -33,7 +33,8 @@ class Vectorised(Schedule):
 
 @dataclass(frozen=True, kw_only=True)
 class Reduction(Vectorised, InPlace):
-    """A schedule of reductions: parts of the columns, one pass or two, rows kept or read again, the place of results."""
+    """A schedule of reductions: parts of the columns, one pass or two, rows kept or read again, the place of
+    results."""
 
     parts: int = parameter("parts of the columns that threads share", 1)
     softmax: str = parameter("one pass with a running maximum, or two", "online")
@@ -58,7 +59,11 @@ class Reduction(Vectorised, InPlace):
         return 4 * self.passes.kept * self.program.cols if self.keeps else 0
 
 
-_ROWS_AT_ONCE = {512: 14, 256: 6, 128: 6}  # by vector bits: two vectors of sums for each row leave registers for operands
+_ROWS_AT_ONCE = {
+    512: 14,
+    256: 6,
+    128: 6,
+}  # by vector bits: two vectors of sums for each row leave registers for operands
 
 
 def panel(hardware: Hardware) -> tuple[int, int]:
@@ -68,7 +73,13 @@ def panel(hardware: Hardware) -> tuple[int, int]:
 
 
 def tile_in_row(cols: int, least: int) -> Constraint[Any]:
-    return alike("tile_in_row", "tile", cols, least, f"a tile this large holds a whole row of {cols} twice: a smaller one does the same")
+    return alike(
+        "tile_in_row",
+        "tile",
+        cols,
+        least,
+        f"a tile this large holds a whole row of {cols} twice: a smaller one does the same",
+    )
 
 
 #: How the results of a later part of a row, ``{0o}``, ... are merged into those of the parts before it.
@@ -95,7 +106,8 @@ def merged(kind: str, results: Sequence[str], others: Sequence[str]) -> str:
 
 
 def reduction_axes(task: Task, parts: tuple[int, ...]) -> list[Axis]:
-    """The axes of every reduction: parts of the columns, one pass or two, rows kept or read again, the place of results.
+    """The axes of every reduction: parts of the columns, one pass or two, rows kept or read again, the place of
+    results.
 
     ``parts`` are the numbers of parts that may share a row; none where nothing is split.
     """
@@ -111,9 +123,12 @@ def reduction_axes(task: Task, parts: tuple[int, ...]) -> list[Axis]:
 
 def kept_bytes(*rows: str) -> Constraint[Any]:
     """Kept rows fit a thread's stack: one row, or as many as the parameters ``rows`` say."""
-    return Constraint("kept_bytes", ("row", "softmax", "moments", *rows),
+    return Constraint(
+        "kept_bytes",
+        ("row", "softmax", "moments", *rows),
         f"more than {MOST_KEPT_BYTES >> 10} KB of kept rows on a thread's stack",
-        lambda s: s.kept_bytes * math.prod(getattr(s, name) for name in rows) <= MOST_KEPT_BYTES)
+        lambda s: s.kept_bytes * math.prod(getattr(s, name) for name in rows) <= MOST_KEPT_BYTES,
+    )
 
 
 def load_statements(loads: Sequence[Load], read_from: Mapping[str, str], ahead: bool = False) -> list[str]:
@@ -131,11 +146,16 @@ def _load(load: Load, read_from: Mapping[str, str], ahead: bool) -> str:
 
 def stored(store: Store, target: str, ahead: bool) -> str:
     """The statement that stores an element."""
-    return f"{target}[{store.access.index('row', 'begin', ahead='at')}] = {store_value(store)};" if ahead else store_statement(store, target)
+    return (
+        f"{target}[{store.access.index('row', 'begin', ahead='at')}] = {store_value(store)};"
+        if ahead
+        else store_statement(store, target)
+    )
 
 
 def column_ahead(steps: Sequence[Load | Map], program: Program, numbered: bool = False) -> list[str]:
-    """The statement that finds the number of a column ahead of ``begin``: where one of the steps, or a ``numbered`` buffer, takes it."""
+    """The statement that finds the number of a column ahead of ``begin``: where one of the steps, or a ``numbered``
+    buffer, takes it."""
     counted = (x for x in steps if isinstance(x, Load) and (x.access.mask or x.args))  # the others count from `begin`
     return [f"const {'long long' if program.wide else 'int'} col = begin + at;"] if numbered or by_col(counted) else []
 

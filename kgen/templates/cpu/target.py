@@ -8,8 +8,8 @@ from kgen.codegen.space import Axis
 from kgen.codegen.target import C_FUNCTIONS, Helpers, Target, types
 from kgen.devices.hardware import Hardware
 
-#: Flags of every kernel of a file. None of them changes how NaN and infinities behave. With jumps threaded, g++ needs eight
-#: comparisons for a vector's maximum that keeps NaN, instead of two.
+#: Flags of every kernel of a file. None of them changes how NaN and infinities behave. With jumps threaded, g++ needs
+#: eight comparisons for a vector's maximum that keeps NaN, instead of two.
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-thread-jumps", "-fopenmp")
 
 #: Width of the vectors that the compiler prefers; one for the whole file.
@@ -24,7 +24,13 @@ def vector_axis(hardware: Hardware) -> list[Axis]:
 
 def headers(helpers: Helpers) -> Sequence[str]:
     math = f"namespace vec {{\n\n{helpers.math.strip()}\n\n}}  // namespace vec" if helpers.math else ""
-    return "#include <cfloat>\n#include <cmath>\n#include <cstdint>", types(helpers, "cpu"), math, helpers.table, helpers.kernels
+    return (
+        "#include <cfloat>\n#include <cmath>\n#include <cstdint>",
+        types(helpers, "cpu"),
+        math,
+        helpers.table,
+        helpers.kernels,
+    )
 
 
 def flags(hardware: Hardware, own: Sequence[str], specific: bool) -> list[str]:
@@ -34,10 +40,24 @@ def flags(hardware: Hardware, own: Sequence[str], specific: bool) -> list[str]:
 TARGET = Target(
     device_type="cpu",
     primitives={
-        "EXP": "vec::exp", "EXPBELOW": "vec::exp_below", "EXPM1": "vec::expm1", "LOG": "vec::log", "LOG1P": "vec::log1p", "ERF": "vec::erf",
-        "TANH": "vec::tanh", "SIN": "vec::sin", "COS": "vec::cos", "POW": "vec::pow", "SQRT": "std::sqrt", "SQRT64": "sqrt",
-        "ABS": "std::fabs", "QUOTIENT": "vec::quotient", "INVERSEROOT": "vec::inverse_root",
-        "FLOOR_QUOTIENT": "vec::floor_quotient", "FLOOR_REMAINDER": "vec::floor_remainder", "BITS": "vec::bits",
+        "EXP": "vec::exp",
+        "EXPBELOW": "vec::exp_below",
+        "EXPM1": "vec::expm1",
+        "LOG": "vec::log",
+        "LOG1P": "vec::log1p",
+        "ERF": "vec::erf",
+        "TANH": "vec::tanh",
+        "SIN": "vec::sin",
+        "COS": "vec::cos",
+        "POW": "vec::pow",
+        "SQRT": "std::sqrt",
+        "SQRT64": "sqrt",
+        "ABS": "std::fabs",
+        "QUOTIENT": "vec::quotient",
+        "INVERSEROOT": "vec::inverse_root",
+        "FLOOR_QUOTIENT": "vec::floor_quotient",
+        "FLOOR_REMAINDER": "vec::floor_remainder",
+        "BITS": "vec::bits",
         **{name: f"std::{name.lower()}" for name in C_FUNCTIONS},
     },
     qualifier="__attribute__((always_inline)) inline",
@@ -47,4 +67,4 @@ TARGET = Target(
     headers=headers,
     flags=flags,
     shared_axis=_VECTOR_BITS,
-)  # fmt: skip
+)

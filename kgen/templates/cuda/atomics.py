@@ -11,7 +11,8 @@ _BEGIN = {"max": "begin_max", "min": "begin_min"}  # of floats from a tensor, wh
 
 
 def taken_in(scatter: Scatter, address: str, wide: bool = False) -> str:
-    """The statement that takes a value into the element at an address, which is ``wide`` where it is a sum in float64."""
+    """The statement that takes a value into the element at an address, which is ``wide`` where it is a sum in
+    float64."""
     value = taken(scatter)
     if scatter.kind == "last":
         return f"*({address}) = {value};"

@@ -1,4 +1,5 @@
-"""The context of attention's templates: operands, maps of scores, what follows the second product, and the launcher's pointers."""
+"""The context of attention's templates: operands, maps of scores, what follows the second product, and the launcher's
+pointers."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def padded(size: int, to: int) -> int:
 
 
 def arguments(schedule: Schedule, of: Attention, memory: Sequence[str]) -> list[Argument]:
-    """The launcher's pointers: operands, what logits and results read, results, and ``memory`` in float32 elements, if any."""
+    """The launcher's pointers: operands, what logits and results read, results, and ``memory`` in float32 elements, if
+    any."""
     operands = [Argument(pointer(m.tensor), "in", m.tensor, dtype=of.dtype) for m in (of.q, of.k, of.v)]
     inner = [Argument(pointer(x.tensor), "in", x.tensor, dtype=x.dtype) for x in (*of.loads, *of.row_loads) if x.tensor]
     first = dict.fromkeys((*operands, *inner))
@@ -98,7 +100,8 @@ def attention_context(schedule: Schedule, of: Attention, args: Sequence[Argument
         "v": operand(of.v, of.out),
         "members": [f"{'const ' if a.role == 'in' else ''}{a.ctype}* {a.name}" for a in used],
         "member_names": [a.name for a in used],
-        "row_lines": [load_statement(x, read_from, "row", "0") for x in of.row_loads] + [statement(m, "cuda") for m in of.rows],
+        "row_lines": [load_statement(x, read_from, "row", "0") for x in of.row_loads]
+        + [statement(m, "cuda") for m in of.rows],
         "row_values": [(value_type(s.dtype), s.name) for s in row_values],
         "element_rows": [s.name for s in row_values if s.name in taken(of.elements)],
         "finish_rows": [s.name for s in row_values if s.name in taken(of.finish)],
@@ -109,9 +112,13 @@ def attention_context(schedule: Schedule, of: Attention, args: Sequence[Argument
         "score_splat": common.load_statements([x for x in of.loads if x not in vectors], vec, read_from)[0],
         "vectors": [(x.name, DTYPES[x.dtype].memory, *common.load_statements([x], vec, read_from)[0]) for x in vectors],
         "score_inner": [*score_inner, *(statement(m, "cuda") for m in of.elements)],
-        "score_alone": [*common.load_statements(of.loads, 1, read_from)[1], *(statement(m, "cuda") for m in of.elements)],
+        "score_alone": [
+            *common.load_statements(of.loads, 1, read_from)[1],
+            *(statement(m, "cuda") for m in of.elements),
+        ],
         "result_alone": [
-            *common.load_statements(plan.passes[0].loads, 1, read_from)[1], *(statement(m, "cuda") for m in plan.passes[0].maps),
+            *common.load_statements(plan.passes[0].loads, 1, read_from)[1],
+            *(statement(m, "cuda") for m in plan.passes[0].maps),
             *common.store_statements(program.stores, 1, args)[1],
         ],
         "top": of.top,
@@ -125,11 +132,12 @@ def attention_context(schedule: Schedule, of: Attention, args: Sequence[Argument
         "result_outer": outer + store_outer,
         "result_inner": inner + [statement(m, "cuda") for m in plan.passes[0].maps] + store_inner,
         "result_close": close,
-    }  # fmt: skip
+    }
 
 
 def operand(of: Matrices, size: int) -> dict[str, object]:
-    """The context of an operand of so many elements in a line: its pointer, and where matrices, lines and elements lie."""
+    """The context of an operand of so many elements in a line: its pointer, and where matrices, lines and elements
+    lie."""
     digits = of.digits("matrix")
     unique = [(digit, extent, stride) for digit, extent, stride in digits if stride]
     return {
@@ -140,8 +148,12 @@ def operand(of: Matrices, size: int) -> dict[str, object]:
         "repeats": of.repeats,
         "line": of.line,
         "element": of.element,
-        "vectors": of.element == 1 and not any(step % 4 for step in (size, of.line, of.offset, *(stride for _, _, stride in unique))),
+        "vectors": of.element == 1
+        and not any(step % 4 for step in (size, of.line, of.offset, *(stride for _, _, stride in unique))),
         "offset": of.offset,
         "coordinates": [digit for digit, _, _ in unique][::-1],
-        "extents": [(extent if isinstance(extent, int) and at else None, stride) for at, (_, extent, stride) in enumerate(unique)][::-1],
+        "extents": [
+            (extent if isinstance(extent, int) and at else None, stride)
+            for at, (_, extent, stride) in enumerate(unique)
+        ][::-1],
     }

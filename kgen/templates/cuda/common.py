@@ -55,18 +55,25 @@ def arithmetic(params: Params) -> Arithmetic:
 
 
 def streams(task: Task) -> bool:
-    """Whether results are written past the L2 cache: those that it cannot hold would put out operands that are read again."""
+    """Whether results are written past the L2 cache: those that it cannot hold would put out operands that are read
+    again."""
     return any(task.plan.graph.type(name).nbytes > task.hardware.l2_bytes for name in task.kernel.outputs)
 
 
 def read_once(task: Task, loads: Sequence[Load]) -> frozenset[str]:
-    """The loads of elements that nothing reads again, of tensors that the L2 cache cannot hold: they would put out others."""
-    large = (x for x in loads if x.tensor and x.access.full and task.plan.graph.type(x.tensor).nbytes > task.hardware.l2_bytes)
+    """The loads of elements that nothing reads again, of tensors that the L2 cache cannot hold: they would put out
+    others."""
+    large = (
+        x
+        for x in loads
+        if x.tensor and x.access.full and task.plan.graph.type(x.tensor).nbytes > task.hardware.l2_bytes
+    )
     return frozenset(x.name for x in large if not task.read_later(x.tensor))
 
 
 def vector_width(cols: Size) -> Constraint[Any]:
-    """Rows begin and end at multiples of a vector, in every batch: loads would not be aligned, or reach beyond the row."""
+    """Rows begin and end at multiples of a vector, in every batch: loads would not be aligned, or reach beyond the
+    row."""
     divided = cols if isinstance(cols, int) else cols.multiple
     reason = f"a row of {cols} does not divide into vectors of that width"
     return Constraint("vector_width", ("vec",), reason, lambda s: divided % s.vec == 0)
@@ -80,7 +87,8 @@ def vector_axis(program: Program, floats: tuple[int, ...] = (4, 2, 1)) -> Axis:
 def load_statements(
     loads: Sequence[Load], vec: int, read_from: dict[str, str], once: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Statements before the loop over a vector's elements, and those in it; nothing reads the elements of ``once`` again."""
+    """Statements before the loop over a vector's elements, and those in it; nothing reads the elements of ``once``
+    again."""
     outer: list[str] = []
     inner: list[str] = []
     for load in loads:
@@ -91,7 +99,9 @@ def load_statements(
             inner.append(load_statement(load, read_from))
         elif mode == "vector" and load.tensor:
             outer.append(f"const auto {load.name}_vector = {load_vector(load, vec, read_from, load.name in once)};")
-            inner.append(f"const {value_type(load.dtype)} {load.name} = {loaded(f'{load.name}_vector.v[j]', load.dtype)};")
+            inner.append(
+                f"const {value_type(load.dtype)} {load.name} = {loaded(f'{load.name}_vector.v[j]', load.dtype)};"
+            )
         elif mode == "splat":
             outer.append(load_statement(load, read_from))
         else:
@@ -119,12 +129,20 @@ def map_statements(of: Pass, vec: int, at: Callable[[str], str] = str) -> tuple[
     outer, inner = [], []
     for step in of.maps:
         if step in vectors:
-            outer.append(f"const auto {step.name}_vector = {load_vector(step, vec, {step.tensor: pointer(step.tensor)}, False, at)};")
-            inner.append(f"const {value_type(step.dtype)} {step.name} = {loaded(f'{step.name}_vector.v[j]', step.dtype)};")
+            outer.append(
+                f"const auto {step.name}_vector = "
+                f"{load_vector(step, vec, {step.tensor: pointer(step.tensor)}, False, at)};"
+            )
+            inner.append(
+                f"const {value_type(step.dtype)} {step.name} = {loaded(f'{step.name}_vector.v[j]', step.dtype)};"
+            )
         elif step.name in first:
             outer.append(f"const {value_type(step.dtype)} {step.name} = {spell(step, 'cuda', at)};")
         else:
-            inner.append(f"const {value_type(step.dtype)} {step.name} = {spell(step, 'cuda', at, '(col + j)' if vec > 1 else 'col')};")
+            inner.append(
+                f"const {value_type(step.dtype)} {step.name} = "
+                f"{spell(step, 'cuda', at, '(col + j)' if vec > 1 else 'col')};"
+            )
     return outer, inner
 
 
@@ -138,7 +156,10 @@ def one_by_one(access: Load | Store, vec: int) -> bool:
 
 def load_vector(load: Load, vec: int, read_from: dict[str, str], once: bool, at: Callable[[str], str] = str) -> str:
     """The expression that loads neighbouring elements at once; ``at`` spells values that the index holds."""
-    vector = f"{symbol('load_vector_once' if once else 'load_vector')}<{vec}>({read_from[load.tensor]} + {load.access.index(at=at)})"
+    vector = (
+        f"{symbol('load_vector_once' if once else 'load_vector')}<{vec}>({read_from[load.tensor]} + "
+        f"{load.access.index(at=at)})"
+    )
     condition = load.access.condition()
     return f"{condition} ? {vector} : {filled_vector(load, vec)}" if condition else vector
 
@@ -151,7 +172,8 @@ def filled_vector(load: Load, vec: int) -> str:
 def store_statements(
     stores: Sequence[Store], vec: int, args: Sequence[Argument], by: str = "store_vector"
 ) -> tuple[list[str], list[str], list[str]]:
-    """Statements that gather results, and those that store them after the loop over a vector's elements, ``by`` a function."""
+    """Statements that gather results, and those that store them after the loop over a vector's elements, ``by`` a
+    function."""
     outer: list[str] = []
     inner: list[str] = []
     close: list[str] = []

@@ -9,13 +9,23 @@ from kgen.devices.hardware import Hardware
 
 #: Headers, each with the beginnings of names that need it.
 _HEADERS = {
-    "atomic": "atomic_int", "cfloat": "", "cmath": "", "cstdint": ("uint", "int64_t"), "cuda.h": "CUtensorMap", "cuda_bf16.h": "bfloat16_t", "cuda_fp16.h": ("__half", "float16_t"),
+    "atomic": "atomic_int",
+    "cfloat": "",
+    "cmath": "",
+    "cstdint": ("uint", "int64_t"),
+    "cuda.h": "CUtensorMap",
+    "cuda_bf16.h": "bfloat16_t",
+    "cuda_fp16.h": ("__half", "float16_t"),
     "cuda_runtime.h": "",
-}  # fmt: skip
+}
 
 
 def headers(helpers: Helpers) -> Sequence[str]:
-    used = [f"#include <{header}>" for header, beginnings in _HEADERS.items() if not beginnings or any(name.startswith(beginnings) for name in helpers.symbols)]
+    used = [
+        f"#include <{header}>"
+        for header, beginnings in _HEADERS.items()
+        if not beginnings or any(name.startswith(beginnings) for name in helpers.symbols)
+    ]
     return "\n".join(used), types(helpers, "cuda"), helpers.math, helpers.table, helpers.kernels
 
 
@@ -27,10 +37,26 @@ def flags(hardware: Hardware, own: Sequence[str], specific: bool) -> list[str]:
 TARGET = Target(
     device_type="cuda",
     primitives={
-        "EXP": "expf", "EXPBELOW": "expf", "EXPM1": "expm1f", "LOG": "logf", "LOG1P": "log1pf", "ERF": "erff", "TANH": "tanhf",
-        "SIN": "sinf", "COS": "cosf", "POW": "powf", "SQRT": "sqrtf", "SQRT64": "sqrt", "ABS": "fabsf", "QUOTIENT": "quotient", "INVERSEROOT": "inverse_root",
-        "FLOOR_QUOTIENT": "floor_quotient", "FLOOR_REMAINDER": "floor_remainder", "BITS": "__float_as_int",
-        **{name: f"{name.lower()}f" for name in C_FUNCTIONS}, "FMOD": "truncated_remainder",
+        "EXP": "expf",
+        "EXPBELOW": "expf",
+        "EXPM1": "expm1f",
+        "LOG": "logf",
+        "LOG1P": "log1pf",
+        "ERF": "erff",
+        "TANH": "tanhf",
+        "SIN": "sinf",
+        "COS": "cosf",
+        "POW": "powf",
+        "SQRT": "sqrtf",
+        "SQRT64": "sqrt",
+        "ABS": "fabsf",
+        "QUOTIENT": "quotient",
+        "INVERSEROOT": "inverse_root",
+        "FLOOR_QUOTIENT": "floor_quotient",
+        "FLOOR_REMAINDER": "floor_remainder",
+        "BITS": "__float_as_int",
+        **{name: f"{name.lower()}f" for name in C_FUNCTIONS},
+        "FMOD": "truncated_remainder",
     },
     qualifier="__device__ __forceinline__",
     source_constant="CUDA_SOURCE",
@@ -39,6 +65,11 @@ TARGET = Target(
     headers=headers,
     flags=flags,
     half_primitives={
-        "CHOOSE": "choose", "EXP": "fast_exp", "LOG1P": "fast_log1p", "NORMAL": "fast_normal", "RECIPROCAL": "fast_reciprocal", "TANH": "fast_tanh",
+        "CHOOSE": "choose",
+        "EXP": "fast_exp",
+        "LOG1P": "fast_log1p",
+        "NORMAL": "fast_normal",
+        "RECIPROCAL": "fast_reciprocal",
+        "TANH": "fast_tanh",
     },
-)  # fmt: skip
+)

@@ -24,9 +24,18 @@ class Contraction(common.Vectorised):
 
 
 def takes(program: Program) -> bool:
-    """Programs that begin with a float32 contraction of matrices whose left operand has its rows along k; maps follow it."""
+    """Programs that begin with a float32 contraction of matrices whose left operand has its rows along k; maps follow
+    it."""
     of = program.contraction
-    if of is None or of.window is not None or of.before or not of.in_order or of.turned or program.moments_of or program.reductions:
+    if (
+        of is None
+        or of.window is not None
+        or of.before
+        or not of.in_order
+        or of.turned
+        or program.moments_of
+        or program.reductions
+    ):
         return False
     fixed = isinstance(program.col_size, int)
     return fixed and program.floats and not program.narrow and not any(x.access.mask or x.args for x in program.reads)
@@ -35,8 +44,16 @@ def takes(program: Program) -> bool:
 def space(task: Task) -> Space:
     program = task.program()
     group = program.contraction.group or program.rows
-    tiles = alike("tile_in_rows", "tile", group, _LEAST_TILE, f"a tile this large holds all {group} rows twice: a smaller one does the same")
-    return Space(partial(Contraction, task), (Axis("tile", (448, _LEAST_TILE, 1792)), *vector_axis(task.hardware)), (tiles,))
+    tiles = alike(
+        "tile_in_rows",
+        "tile",
+        group,
+        _LEAST_TILE,
+        f"a tile this large holds all {group} rows twice: a smaller one does the same",
+    )
+    return Space(
+        partial(Contraction, task), (Axis("tile", (448, _LEAST_TILE, 1792)), *vector_axis(task.hardware)), (tiles,)
+    )
 
 
 def render(schedule: Contraction) -> Rendering:
@@ -51,9 +68,13 @@ def render(schedule: Contraction) -> Rendering:
     size = panels * width * of.k
     is_weight = task.plan.graph.is_weight(of.weight)
     if is_weight:
-        packed = Argument(f"{of.weight}_packed", "prepared", of.weight, str(of.matrices * size), filled=Filled(pack, of.matrices))
+        packed = Argument(
+            f"{of.weight}_packed", "prepared", of.weight, str(of.matrices * size), filled=Filled(pack, of.matrices)
+        )
     else:
-        packed = Argument("workspace", "workspace", size=f"{size}" if of.group is None else f"rows // {of.group} * {size}")
+        packed = Argument(
+            "workspace", "workspace", size=f"{size}" if of.group is None else f"rows // {of.group} * {size}"
+        )
     first = (x, packed) if is_weight else tuple(dict.fromkeys((x, right, packed)))
     args = [*first, *(a for a in pointers(schedule) if a not in first)]
     body = common.load_statements(only.loads, sources(args)) + [statement(m, "cpu") for m in only.maps]
@@ -79,6 +100,13 @@ def render(schedule: Contraction) -> Rendering:
 
 
 TEMPLATE = Template(
-    name="contraction", device_type="cpu", file="cpu/contraction/contraction.cpp.j2", takes=takes, schedule=Contraction,
-    space=space, render=render, copied=lambda program: (program.contraction.weight,), arithmetic=lambda params: Arithmetic("float32"),
-)  # fmt: skip
+    name="contraction",
+    device_type="cpu",
+    file="cpu/contraction/contraction.cpp.j2",
+    takes=takes,
+    schedule=Contraction,
+    space=space,
+    render=render,
+    copied=lambda program: (program.contraction.weight,),
+    arithmetic=lambda params: Arithmetic("float32"),
+)

@@ -22,7 +22,16 @@ _INT_MAX = (1 << 31) - 1
 def takes(program: Program) -> bool:
     """Programs that begin with a float32 convolution of one group; maps follow it."""
     of = program.contraction
-    if of is None or of.window is None or of.before or of.across or program.moments_of or program.reductions or program.windows or of.k > _MOST_K:
+    if (
+        of is None
+        or of.window is None
+        or of.before
+        or of.across
+        or program.moments_of
+        or program.reductions
+        or program.windows
+        or of.k > _MOST_K
+    ):
         return False
     window, small = of.window, program.cols <= _INT_MAX and of.window.pixels_in <= _INT_MAX
     plain = program.floats and not program.narrow and not any(x.access.mask or x.args for x in program.reads)
@@ -44,7 +53,10 @@ def render(schedule: common.Vectorised) -> Rendering:
     args = [*first, *(a for a in pointers(schedule) if a not in first)]
     starts, inputs, inside, place, outputs, taps, inner = [], [], [], [], 1, 1, 1
     for letter, line in reversed(list(zip("abc", window.lines))):
-        at, tap = (f"{of_all}{f' / {behind}' if behind > 1 else ''} % {size}" for of_all, behind, size in (("pixel", outputs, line.out), ("tap", taps, line.kernel)))
+        at, tap = (
+            f"{of_all}{f' / {behind}' if behind > 1 else ''} % {size}"
+            for of_all, behind, size in (("pixel", outputs, line.out), ("tap", taps, line.kernel))
+        )
         starts.append(f"corner_{letter}[col] = {at} * {line.stride} - {line.padding};")
         inputs.append(f"const int in_{letter} = corner_{letter}[col] + {tap} * {line.dilation};")
         inside.append(f"in_{letter} >= 0 && in_{letter} < {line.size}")

@@ -16,15 +16,17 @@ from kgen.compiler.loops.passes import Pass, Passes
 from kgen.compiler.loops.program import Program, Reduce, taken
 from kgen.templates.cpu import common
 
-#: Elements of a tile's sum that a lane adds up one after the other. A softmax of 8192 columns behind GELU has 1.06 times
-#: the error of PyTorch's sums with 512, and 1.57 times with 1024, which validation refuses.
+#: Elements of a tile's sum that a lane adds up one after the other. A softmax of 8192 columns behind GELU has 1.06
+#: times the error of PyTorch's sums with 512, and 1.57 times with 1024, which validation refuses.
 MOST_TERMS = 512
 
-#: Rows; sums of fewer run in float64. Rows of zeros have equal terms, and the errors of a lane's float32 sum add up there.
-#: A dice loss with 32 terms a lane had 10 times the error of PyTorch's.
+#: Rows; sums of fewer run in float64. Rows of zeros have equal terms, and the errors of a lane's float32 sum add up
+#: there. A dice loss with 32 terms a lane had 10 times the error of PyTorch's.
 FEW_ROWS = 1024
 
-SHORT_ROW = 2048  # columns; a thread takes many such rows in turn first, since rows side by side store to one cache line
+SHORT_ROW = (
+    2048  # columns; a thread takes many such rows in turn first, since rows side by side store to one cache line
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,13 +55,24 @@ def space(task: Task) -> Space:
     constraints = (
         common.tile_in_row(cols, least=256),
         common.kept_bytes(),
-        Constraint("terms_of_a_lane", ("tile", "vector_bits"),
+        Constraint(
+            "terms_of_a_lane",
+            ("tile", "vector_bits"),
             f"sums of over {MOST_TERMS} terms, one after the other in a lane, are less exact than PyTorch's",
-            lambda s: min(s.tile, cols) * 32 <= MOST_TERMS * (s.vector_bits or widest)),
-        Constraint("chunks_for_all", ("chunk",), "chunks so large that some threads get no row",
-            lambda s: s.chunk == 1 or s.chunk * threads * 2 <= online.rows),
-        Constraint("tiles_for_all", ("parts", "tile"), "parts of less than a tile: some threads get no column",
-            lambda s: s.parts == 1 or s.parts * s.tile <= cols),
+            lambda s: min(s.tile, cols) * 32 <= MOST_TERMS * (s.vector_bits or widest),
+        ),
+        Constraint(
+            "chunks_for_all",
+            ("chunk",),
+            "chunks so large that some threads get no row",
+            lambda s: s.chunk == 1 or s.chunk * threads * 2 <= online.rows,
+        ),
+        Constraint(
+            "tiles_for_all",
+            ("parts", "tile"),
+            "parts of less than a tile: some threads get no column",
+            lambda s: s.parts == 1 or s.parts * s.tile <= cols,
+        ),
     )
     return Space(partial(InnerReduction, task), axes, constraints)
 
@@ -108,7 +121,10 @@ def _merging(of: Pass, args: list[Argument]) -> list[str]:
         lines += [f"double {name}_all = {start};" for name, start in zip(r.names, _STARTS[r.kind])]
         others = [f"found[{found.index(name)}]" for name in r.names]
         loop.append(common.merged(r.kind, [f"{name}_all" for name in r.names], others))
-    lines += block("for (int part = 0; part < parts; ++part)", [f"const double* found = partial + (row * parts + part) * {slots};", *loop])
+    lines += block(
+        "for (int part = 0; part < parts; ++part)",
+        [f"const double* found = partial + (row * parts + part) * {slots};", *loop],
+    )
     for r in of.reductions:
         lines += [f"const {_type(name, r)} {name} = static_cast<{_type(name, r)}>({name}_all);" for name in r.names]
     return [*lines, *_row_level(of, args)]
@@ -118,8 +134,15 @@ def _type(name: str, r: Reduce) -> str:
     return "long long" if r.kind.startswith("arg") and name == r.names[1] else "float"
 
 
-_STARTS = {"sum": ("0.0",), "product": ("1.0",), "max": ("-INFINITY",), "min": ("INFINITY",), "argmax": ("-INFINITY", "0.0"),
-           "argmin": ("INFINITY", "0.0"), "moments": ("0.0",) * 3}  # fmt: skip
+_STARTS = {
+    "sum": ("0.0",),
+    "product": ("1.0",),
+    "max": ("-INFINITY",),
+    "min": ("INFINITY",),
+    "argmax": ("-INFINITY", "0.0"),
+    "argmin": ("INFINITY", "0.0"),
+    "moments": ("0.0",) * 3,
+}
 
 
 def _row_level(of: Pass, args: list[Argument]) -> list[str]:
@@ -141,7 +164,10 @@ def _one_pass(of: Pass, args: list[Argument], program: Program, tile: int, parts
     after = [line for r in reductions for line in r.after]
     if parts > 1:
         found = [name for r in of.reductions for name in r.names]
-        after += [f"double* found = partial + piece * {len(found)};", *(f"found[{k}] = static_cast<double>({name});" for k, name in enumerate(found))]
+        after += [
+            f"double* found = partial + piece * {len(found)};",
+            *(f"found[{k}] = static_cast<double>({name});" for k, name in enumerate(found)),
+        ]
     else:
         after += _row_level(of, args)
     if ahead:
@@ -224,7 +250,10 @@ class _Reduction:
         values = self._values(r, kept, tile)
         self.clause = f" reduction(+ : {mean}_sum)"
         self.body.append(f"{mean}_sum += {r.arg};")
-        self.close = [f"{symbol('moments_tile')}({count}_all, {mean}_all, {squares}_all, {mean}_sum, {values}, static_cast<int>(end - begin));"]
+        self.close = [
+            f"{symbol('moments_tile')}({count}_all, {mean}_all, {squares}_all, {mean}_sum, {values}, "
+            "static_cast<int>(end - begin));"
+        ]
         self.after = [f"const float {name} = static_cast<float>({name}_all);" for name in r.names]
 
     def _argmax(self, r: Reduce, kept: bool, tile: int) -> None:
@@ -240,7 +269,10 @@ class _Reduction:
         self.open = [f"float {best}_tile = {start};", f"int {best}_nan = 0;"]
         values = self._values(r, kept, tile)
         self.clause = f" reduction({word} : {best}_tile) reduction(| : {best}_nan)"
-        self.body += [f"{best}_tile = {r.arg} {sign} {best}_tile ? {r.arg} : {best}_tile;", f"{best}_nan |= {r.arg} != {r.arg};"]
+        self.body += [
+            f"{best}_tile = {r.arg} {sign} {best}_tile ? {r.arg} : {best}_tile;",
+            f"{best}_nan |= {r.arg} != {r.arg};",
+        ]
         place = next(x for x in self.of.loads if x.name == r.args[1])
         self.close = block(f"if ({best} == {best} && ({best}_nan || {best}_tile {sign} {best}))", [
             f"{best} = {best}_nan ? NAN : {best}_tile;",
@@ -274,7 +306,9 @@ class _Reduction:
         self.open = [f"float {largest}_tile = {largest};"]
         values = self._values(r, kept, tile)
         self.body.append(f"{largest}_tile = {r.arg} > {largest}_tile ? {r.arg} : {largest}_tile;")
-        self.close = [f"{symbol('merge_tile')}({largest}, {total}, {largest}_tile, {values}, static_cast<int>(end - begin));"]
+        self.close = [
+            f"{symbol('merge_tile')}({largest}, {total}, {largest}_tile, {values}, static_cast<int>(end - begin));"
+        ]
 
 
 TEMPLATE = Template(

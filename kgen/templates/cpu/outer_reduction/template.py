@@ -25,7 +25,12 @@ class OuterReduction(common.Vectorised):
 
 def takes(program: Program) -> bool:
     """Programs that end with moments over the batch and store nothing else."""
-    return program.moments_of is not None and program.floats and program.plain and not (program.contraction or program.stores)
+    return (
+        program.moments_of is not None
+        and program.floats
+        and program.plain
+        and not (program.contraction or program.stores)
+    )
 
 
 def space(task: Task) -> Space:
@@ -38,7 +43,13 @@ def space(task: Task) -> Space:
     )
     constraints = (
         common.tile_in_row(program.cols, least=128),
-        alike("lines_in_batch", "lines", program.rows, 32, f"more lines than the batch of {program.rows} has rows: fewer do the same"),
+        alike(
+            "lines_in_batch",
+            "lines",
+            program.rows,
+            32,
+            f"more lines than the batch of {program.rows} has rows: fewer do the same",
+        ),
     )
     return Space(partial(OuterReduction, task), axes, constraints)
 

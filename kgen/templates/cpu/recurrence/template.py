@@ -42,7 +42,9 @@ def render(schedule: Recurrent) -> Rendering:
     pack = f"{task.kernel.name}_pack"
     weights = [layer.weight for layer in of.layers]
     packed = {
-        weight: Argument(f"{weight}_packed", "prepared", weight, str(panels * width * of.rows), filled=Filled(pack, panels))
+        weight: Argument(
+            f"{weight}_packed", "prepared", weight, str(panels * width * of.rows), filled=Filled(pack, panels)
+        )
         for weight in weights
     }
     args = [packed.get(a.tensor, a) if a.role == "in" else a for a in pointers(schedule)]

@@ -1,4 +1,5 @@
-"""Scans on the CPU: running sums, products and linear recurrences, of neighbouring rows side by side, or of a few rows at a time."""
+"""Scans on the CPU: running sums, products and linear recurrences, of neighbouring rows side by side, or of a few rows
+at a time."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def render(schedule: Scan) -> Rendering:
     body = [
         *map(step, before),
         f"{carry} = {parts.on(carry, parts.scan.args)};",
-        f"const {value} {parts.scan.name} = static_cast<{value}>({carry});" if value == "float" else f"const {value} {parts.scan.name} = {carry};",
+        f"const {value} {parts.scan.name} = static_cast<{value}>({carry});"
+        if value == "float"
+        else f"const {value} {parts.scan.name} = {carry};",
         *(step(x) for x in (*parts.later_loads, *parts.later_maps) if x not in before),
         *(store_statement(spelled(s), written(s, args)) for s in program.stores),
     ]

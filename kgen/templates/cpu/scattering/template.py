@@ -1,4 +1,5 @@
-"""Scatters on the CPU, without atomic operations: each thread takes in what has a place in its own part of the results."""
+"""Scatters on the CPU, without atomic operations: each thread takes in what has a place in its own part of the
+results."""
 
 from __future__ import annotations
 

@@ -27,13 +27,24 @@ _TAKE = {
     "max": ("{0} = {v} > {0} || {v} != {v} ? {v} : {0};",),
     "min": ("{0} = {v} < {0} || {v} != {v} ? {v} : {0};",),
     "max_finite": ("{0} = {v} > {0} ? {v} : {0};",),
-    "argmax": ("const bool {1}_taken = {v} > {0} || ({v} != {v} && {0} == {0});", "{0} = {1}_taken ? {v} : {0};",
-               "{1} = {1}_taken ? {place} : {1};"),
-    "argmin": ("const bool {1}_taken = {v} < {0} || ({v} != {v} && {0} == {0});", "{0} = {1}_taken ? {v} : {0};",
-               "{1} = {1}_taken ? {place} : {1};"),
-    "softmax": (f"const float {{0}}_larger = {{v}} > {{0}} ? {{v}} : {{0}}, {{0}}_shift = {symbol('finite_max')}({{0}}_larger);",
-                f"{{1}} = {{1}} * vec::{symbol('exp_below')}({symbol('finite_max')}({{0}}) - {{0}}_shift) + vec::{symbol('exp_below')}({{v}} - {{0}}_shift);", "{0} = {0}_larger;"),
-}  # fmt: skip
+    "argmax": (
+        "const bool {1}_taken = {v} > {0} || ({v} != {v} && {0} == {0});",
+        "{0} = {1}_taken ? {v} : {0};",
+        "{1} = {1}_taken ? {place} : {1};",
+    ),
+    "argmin": (
+        "const bool {1}_taken = {v} < {0} || ({v} != {v} && {0} == {0});",
+        "{0} = {1}_taken ? {v} : {0};",
+        "{1} = {1}_taken ? {place} : {1};",
+    ),
+    "softmax": (
+        f"const float {{0}}_larger = {{v}} > {{0}} ? {{v}} : {{0}}, {{0}}_shift = "
+        f"{symbol('finite_max')}({{0}}_larger);",
+        f"{{1}} = {{1}} * vec::{symbol('exp_below')}({symbol('finite_max')}({{0}}) - {{0}}_shift) + "
+        f"vec::{symbol('exp_below')}({{v}} - {{0}}_shift);",
+        "{0} = {0}_larger;",
+    ),
+}
 
 #: Moments: the offsets of a tile's values, the tile merged into those before it (Chan et al. 1979), and the results.
 _OFFSETS = """\
@@ -43,7 +54,8 @@ const float {1}_offset = {v} - {1}_shift[place];
 _TILE_MERGED = """\
 const double {0}_here = static_cast<double>(end - begin), {0}_share = {0}_here / static_cast<double>(end - {first});
 const double {1}_own = {1}_tile[place] / {0}_here, {1}_delta = {1}_shift[place] + {1}_own - {1}_all[place];
-{2}_all[place] += {2}_tile[place] - {1}_tile[place] * {1}_own + {1}_delta * {1}_delta * static_cast<double>(begin - {first}) * {0}_share;
+{2}_all[place] += {2}_tile[place] - {1}_tile[place] * {1}_own \
++ {1}_delta * {1}_delta * static_cast<double>(begin - {first}) * {0}_share;
 {1}_all[place] += {1}_delta * {0}_share;
 {1}_shift[place] = static_cast<float>({1}_all[place]);"""
 _MOMENTS = """\
@@ -52,9 +64,16 @@ _MOMENTS = """\
 {2}_strip[place] = static_cast<float>({2}_all[place]);"""
 
 _STARTS = {
-    "sum": ("0.0f",), "product": ("1.0f",), "max": ("-INFINITY",), "min": ("INFINITY",), "max_finite": ("-FLT_MAX",),
-    "argmax": ("-INFINITY", "0"), "argmin": ("INFINITY", "0"), "softmax": ("-FLT_MAX", "0.0f"), "moments": ("0.0f",) * 3,
-}  # fmt: skip
+    "sum": ("0.0f",),
+    "product": ("1.0f",),
+    "max": ("-INFINITY",),
+    "min": ("INFINITY",),
+    "max_finite": ("-FLT_MAX",),
+    "argmax": ("-INFINITY", "0"),
+    "argmin": ("INFINITY", "0"),
+    "softmax": ("-FLT_MAX", "0.0f"),
+    "moments": ("0.0f",) * 3,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +93,13 @@ class StripReduction(common.Reduction):
 
 def takes(program: Program) -> bool:
     """Programs with reductions whose neighbouring rows lie side by side."""
-    if not program.reductions or program.contraction or program.moments_of or not program.reduces_alike or program.reduces_integers:
+    if (
+        not program.reductions
+        or program.contraction
+        or program.moments_of
+        or not program.reduces_alike
+        or program.reduces_integers
+    ):
         return False
     return program.strided and isinstance(program.row_loops[-1].extent, int)
 
@@ -82,13 +107,25 @@ def takes(program: Program) -> bool:
 def space(task: Task) -> Space:
     online = task.program()
     beside, threads = int(online.row_loops[-1].extent), task.hardware.threads
-    axes = (Axis("width", (256, 64, 1024)), *common.reduction_axes(task, (threads, 1, 4 * threads) if online.rows < 1024 * threads else ()))
+    axes = (
+        Axis("width", (256, 64, 1024)),
+        *common.reduction_axes(task, (threads, 1, 4 * threads) if online.rows < 1024 * threads else ()),
+    )
     constraints = (
-        alike("strip_in_rows", "width", beside, 64, f"a strip this wide holds {beside} neighbouring rows twice: a narrower one does the same"),
+        alike(
+            "strip_in_rows",
+            "width",
+            beside,
+            64,
+            f"a strip this wide holds {beside} neighbouring rows twice: a narrower one does the same",
+        ),
         common.kept_bytes("width"),
-        Constraint("columns_for_all", ("parts",),
+        Constraint(
+            "columns_for_all",
+            ("parts",),
             f"parts of {online.cols} columns with less than {TILE} columns each: merging them costs more than they win",
-            lambda s: s.parts == 1 or s.parts * TILE <= online.cols),
+            lambda s: s.parts == 1 or s.parts * TILE <= online.cols,
+        ),
     )
     return Space(partial(StripReduction, task), axes, constraints)
 
@@ -147,11 +184,17 @@ class _Emitter:
 
     def _load(self, load: Load, place: str = "place") -> str:
         """The element of the row at ``place``, or of each row; nothing is read where the mask does not hold."""
-        index, condition = load.access.index(beside=place), load.access.condition(f"(row + {place})" if place else "row", "col")
+        index, condition = (
+            load.access.index(beside=place),
+            load.access.condition(f"(row + {place})" if place else "row", "col"),
+        )
         if not load.tensor and load.dtype == "bool":
             index, condition = condition, ""
         value = loaded(f"{self.sources[load.tensor]}[{index}]", load.dtype) if load.tensor else index
-        return f"const {value_type(load.dtype)} {load.name} = {f'{condition} ? {value} : {fill(load)}' if condition else value};"
+        return (
+            f"const {value_type(load.dtype)} {load.name} = "
+            f"{f'{condition} ? {value} : {fill(load)}' if condition else value};"
+        )
 
     def _made(self, step: Map | Load, place: str = "place") -> str:
         return self._load(step, place) if isinstance(step, Load) else statement(step, "cpu")
@@ -160,8 +203,8 @@ class _Emitter:
         return f"{written(store, self.arguments)}[{store.access.index(beside=place)}] = {store_value(store)};"
 
     def _of_all_rows(self, of: Pass) -> tuple[Step, ...]:
-        """Stores of one element for all rows of a strip, behind the steps that they take. They stand in front of the loop over
-        the rows: no compiler makes vectors of a loop that writes one element again and again."""
+        """Stores of one element for all rows of a strip, behind the steps that they take. They stand in front of the
+        loop over the rows: no compiler makes vectors of a loop that writes one element again and again."""
         across, alike = self.program.row_loops[-1].symbol, {}
         for step in (*of.loads, *of.maps):
             follows_row = isinstance(step, Load) and across in step.access.symbols
@@ -196,7 +239,11 @@ class _Emitter:
         ahead = [self._store(step, "") if isinstance(step, Store) else self._made(step, "") for step in once]
         held = [f"const {value_type(self.program.dtypes[name])} {name} = {name}_kept[col][place];" for name in of.held]
         values = [*map(self._load, of.loads), *held, *map(self._made, of.maps)]
-        body = [*(self._load(x) for x in of.loads if x not in once), *held, *(self._made(m) for m in of.maps if m not in once)]
+        body = [
+            *(self._load(x) for x in of.loads if x not in once),
+            *held,
+            *(self._made(m) for m in of.maps if m not in once),
+        ]
         body += [f"{name}_kept[col][place] = {name};" for name in of.keeps]
         body += [self._store(s) for s in of.stores if s not in once]
         first, last = ("first_col", "last_col") if self.parts > 1 else ("0", self.cols)
@@ -211,7 +258,9 @@ class _Emitter:
                 after.append(f"{name}_strip[place] = static_cast<float>({name}_all[place]);")
             elif r.kind == "moments":
                 lines += self._shifted(r, values, (*of.loads, *of.maps, r), first, last)
-                opened.append(f"alignas(64) float {r.names[1]}_tile[{self.width}] = {{}}, {r.names[2]}_tile[{self.width}] = {{}};")
+                opened.append(
+                    f"alignas(64) float {r.names[1]}_tile[{self.width}] = {{}}, {r.names[2]}_tile[{self.width}] = {{}};"
+                )
                 takes += _OFFSETS.format(*r.names, v=r.arg).splitlines()
                 behind += _TILE_MERGED.format(*r.names, first=first).splitlines()
                 after += _MOMENTS.format(*r.names, first=first, last=last).splitlines()
@@ -220,8 +269,12 @@ class _Emitter:
         loop = self._across([*body, *takes], (*of.loads, *of.maps, *of.stores, *of.reductions)) if body or takes else []
         loop = [*ahead, *loop]
         if opened:
-            inner = [*opened, f"const {self.integer} end = begin + {self.tile} < {last} ? begin + {self.tile} : {last};",
-                     *block(f"for ({self.integer} col = begin; col < end; ++col)", loop), *self._across(behind)]  # fmt: skip
+            inner = [
+                *opened,
+                f"const {self.integer} end = begin + {self.tile} < {last} ? begin + {self.tile} : {last};",
+                *block(f"for ({self.integer} col = begin; col < end; ++col)", loop),
+                *self._across(behind),
+            ]
             lines += block(f"for ({self.integer} begin = {first}; begin < {last}; begin += {self.tile})", inner)
         elif loop:
             lines += block(f"for ({self.integer} col = {first}; col < {last}; ++col)", loop)
@@ -240,10 +293,14 @@ class _Emitter:
 
     def _started(self, r: Reduce) -> list[str]:
         lines = [f"alignas(64) {self._type(r, k)} {name}_strip[{self.width}];" for k, name in enumerate(r.names)]
-        return [*lines, *self._across([f"{name}_strip[place] = {start};" for name, start in zip(r.names, _STARTS[r.kind])])]
+        return [
+            *lines,
+            *self._across([f"{name}_strip[place] = {start};" for name, start in zip(r.names, _STARTS[r.kind])]),
+        ]
 
     def _shifted(self, r: Reduce, values: Sequence[str], steps: Sequence[Step], first: str, last: str) -> list[str]:
-        """Moments in float64, and what values are shifted by before they are squared: the mean of the first tile, later of all so far."""
+        """Moments in float64, and what values are shifted by before they are squared: the mean of the first tile, later
+        of all so far."""
         _, mean, squares = r.names
         count = f"({last} - {first} < {TILE} ? {last} - {first} : {TILE})"
         loop = self._across([*values, f"{mean}_shift[place] += {r.arg};"], steps)
@@ -255,7 +312,8 @@ class _Emitter:
         ]
 
     def _taken(self, r: Reduce) -> list[str]:
-        """The statements that take a value in: results are read, changed and written back, so that all stays in vectors."""
+        """The statements that take a value in: results are read, changed and written back, so that all stays in
+        vectors."""
         place = "static_cast<int>(" + r.args[1] + ")" if len(r.args) > 1 else ""
         lines = [f"{self._type(r, k)} {n}_now = {n}_strip[place];" for k, n in enumerate(r.names)]
         now = [f"{n}_now" for n in r.names]
@@ -287,7 +345,10 @@ class _Emitter:
                 body.append(f"const {self._type(r, k)} {name}_other = {pointer}[place];")
                 slot += 1
             body.append(common.merged(r.kind, [f"{n}_strip[place]" for n in r.names], [f"{n}_other" for n in r.names]))
-        loop = [f"const float* found = workspace + (strip * {self.parts} + part) * {self.slots * self.width};", *self._across(body)]
+        loop = [
+            f"const float* found = workspace + (strip * {self.parts} + part) * {self.slots * self.width};",
+            *self._across(body),
+        ]
         self.strips = strips
         lines += block(f"for (int part = 0; part < {self.parts}; ++part)", loop)
         lines += self.row_level(of.row_stores, (), of.row_maps)

@@ -21,7 +21,10 @@ from kgen.templates.cpu.target import vector_axis
 #: How a kind takes in a value. A NaN stays: g++ vectorises two plain selections, and not one that keeps NaN.
 _SUM = ("total[place] += {0};",)
 _TAKE = {
-    "max": ("const float now = total[place], larger = {0} > now ? {0} : now;", "total[place] = {0} != {0} ? {0} : larger;"),
+    "max": (
+        "const float now = total[place], larger = {0} > now ? {0} : now;",
+        "total[place] = {0} != {0} ? {0} : larger;",
+    ),
     "sum": _SUM,
     "mean": _SUM,
 }
@@ -43,8 +46,20 @@ def space(task: Task) -> Space:
     beside, outputs = int(program.row_loops[-1].extent), program.windows[0].slides[-1].outputs
     axes = (Axis("width", (64, 32, 128)), Axis("tile", (32, 16, 64)), *vector_axis(task.hardware))
     constraints = (
-        alike("strip_in_channels", "width", beside, 32, f"a strip this wide holds all {beside} channels twice: a narrower one does the same"),
-        alike("tile_in_line", "tile", outputs, 16, f"a tile this large holds a line of {outputs} outputs twice: a smaller one does the same"),
+        alike(
+            "strip_in_channels",
+            "width",
+            beside,
+            32,
+            f"a strip this wide holds all {beside} channels twice: a narrower one does the same",
+        ),
+        alike(
+            "tile_in_line",
+            "tile",
+            outputs,
+            16,
+            f"a tile this large holds a line of {outputs} outputs twice: a smaller one does the same",
+        ),
     )
     return Space(partial(StripWindows, task), axes, constraints)
 
@@ -60,24 +75,46 @@ def render(schedule: StripWindows) -> Rendering:
     row_values = {x.name: x.dtype for x in (*plan.row_loads, *plan.row_maps)}
 
     def load(of: Load, place: str = "place") -> str:
-        return f"const {value_type(of.dtype)} {of.name} = {loaded(f'{read_from[of.tensor]}[{parts.named(of).access.index(beside=place)}]', of.dtype)};"
+        return (
+            f"const {value_type(of.dtype)} {of.name} = "
+            f"{loaded(f'{read_from[of.tensor]}[{parts.named(of).access.index(beside=place)}]', of.dtype)};"
+        )
 
     def step(of: Load | Map) -> str:
         return load(of) if isinstance(of, Load) else statement(of, "cpu")
 
     def given(names: Collection[str]) -> list[str]:
         """The row values among those, of the channel at ``place``."""
-        return [f"const {value_type(dtype)} {name} = {name}_strip[place];" for name, dtype in row_values.items() if name in names]
+        return [
+            f"const {value_type(dtype)} {name} = {name}_strip[place];"
+            for name, dtype in row_values.items()
+            if name in names
+        ]
 
     head = [f"alignas(64) {value_type(dtype)} {name}_strip[{width}];" for name, dtype in row_values.items()]
     if row_values:
-        made = [*map(step, plan.row_loads), *map(step, plan.row_maps), *(f"{name}_strip[place] = {name};" for name in row_values)]
+        made = [
+            *map(step, plan.row_loads),
+            *map(step, plan.row_maps),
+            *(f"{name}_strip[place] = {name};" for name in row_values),
+        ]
         head += ["#pragma omp simd", *block("for (int place = 0; place < width; ++place)", made)]
     body = [*map(step, parts.points), *(line.format(parts.window.arg) for line in _TAKE[parts.window.kind])]
-    across = ["#pragma omp simd", *block("for (int place = 0; place < width; ++place)", [*given({parts.window.arg, *taken(parts.points)}), *body])]
+    across = [
+        "#pragma omp simd",
+        *block(
+            "for (int place = 0; place < width; ++place)", [*given({parts.window.arg, *taken(parts.points)}), *body]
+        ),
+    ]
     beyond = outside(f"in_{letter}", -inner.padding, inner.last, inner.size)
-    at = f"const int in_{letter} = out_{letter}{times(inner.stride)} + tap_{letter}{times(inner.dilation)}{minus(inner.padding)};"
-    reduction = block(f"for (int tap_{letter} = 0; tap_{letter} < {inner.taps}; ++tap_{letter})", [at, *([f"if ({beyond}) continue;"] if beyond else []), *across])
+    at = (
+        f"const int in_{letter} = out_{letter}{times(inner.stride)} + "
+        f"tap_{letter}{times(inner.dilation)}{minus(inner.padding)};"
+    )
+    reduction = block(
+        f"for (int tap_{letter} = 0; tap_{letter} < {inner.taps}; ++tap_{letter})",
+        [at, *([f"if ({beyond}) continue;"] if beyond else []), *across],
+    )
     for slide in reversed(parts.outer):
         reduction = parts.outer_loop(slide, reduction)
     lines, place = parts.places()
@@ -87,7 +124,10 @@ def render(schedule: StripWindows) -> Rendering:
         f"const float {parts.window.name} = totals[out_{letter} - begin][place]{mean};",
         *(load(x) for x in program.loads if x.level == "element"),
         *(statement(m, "cpu") for m in maps),
-        *(f"{written(s, args)}[{parts.named(s).access.index(beside='place')}] = {store_value(s)};" for s in program.stores),
+        *(
+            f"{written(s, args)}[{parts.named(s).access.index(beside='place')}] = {store_value(s)};"
+            for s in program.stores
+        ),
     ]
     context = {
         "width": width,

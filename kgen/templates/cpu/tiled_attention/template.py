@@ -1,4 +1,5 @@
-"""Attention on the CPU: the scores of a few rows of queries stay in a core's cache, between two products of packed panels."""
+"""Attention on the CPU: the scores of a few rows of queries stay in a core's cache, between two products of packed
+panels."""
 
 from __future__ import annotations
 
@@ -36,8 +37,16 @@ def takes(program: Program) -> bool:
 def space(task: Task) -> Space[Attention]:
     of = attention(task.program())
     assert of is not None, "the schedule's programs are attention"
-    tiles = alike("tile_in_rows", "tile", of.queries, _LEAST_TILE, f"a tile this large holds all {of.queries} rows twice: a smaller one does the same")
-    return Space(partial(Attention, task), (Axis("tile", (448, 112, _LEAST_TILE)), *vector_axis(task.hardware)), (tiles,))
+    tiles = alike(
+        "tile_in_rows",
+        "tile",
+        of.queries,
+        _LEAST_TILE,
+        f"a tile this large holds all {of.queries} rows twice: a smaller one does the same",
+    )
+    return Space(
+        partial(Attention, task), (Axis("tile", (448, 112, _LEAST_TILE)), *vector_axis(task.hardware)), (tiles,)
+    )
 
 
 def render(schedule: Attention) -> Rendering:
@@ -100,14 +109,26 @@ def render(schedule: Attention) -> Rendering:
 
 
 def _operand(of: Matrices) -> dict[str, object]:
-    """The context of an operand: its pointer, and where matrices, lines and elements lie; the matrices that differ by their number."""
+    """The context of an operand: its pointer, and where matrices, lines and elements lie; the matrices that differ by
+    their number."""
     return {
-        "name": pointer(of.tensor), "place": of.place("matrix"), "unique": of.unique("matrix"), "unique_place": of.unique_place("matrix"),
-        "repeats": of.repeats, "line": of.line, "element": of.element,
-    }  # fmt: skip
+        "name": pointer(of.tensor),
+        "place": of.place("matrix"),
+        "unique": of.unique("matrix"),
+        "unique_place": of.unique_place("matrix"),
+        "repeats": of.repeats,
+        "line": of.line,
+        "element": of.element,
+    }
 
 
 TEMPLATE = Template(
-    name="tiled_attention", device_type="cpu", file="cpu/tiled_attention/tiled_attention.cpp.j2", takes=takes, schedule=Attention,
-    space=space, render=render, arithmetic=lambda params: Arithmetic("float32"),
-)  # fmt: skip
+    name="tiled_attention",
+    device_type="cpu",
+    file="cpu/tiled_attention/tiled_attention.cpp.j2",
+    takes=takes,
+    schedule=Attention,
+    space=space,
+    render=render,
+    arithmetic=lambda params: Arithmetic("float32"),
+)

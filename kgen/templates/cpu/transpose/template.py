@@ -38,7 +38,12 @@ def render(schedule: Transposed) -> Rendering:
     across_tiles = -(-across // tile)
     blocks = [load for load in found.turned if load.dtype == "float32" and _stride(load, found)]
     turned = [
-        {"name": load.name, "source": sources(args)[load.tensor], "at": found.spelled(load).access.index(), "stride": _stride(load, found)}
+        {
+            "name": load.name,
+            "source": sources(args)[load.tensor],
+            "at": found.spelled(load).access.index(),
+            "stride": _stride(load, found),
+        }
         for load in blocks
     ]
     taken = [f"const float {load.name} = {load.name}_tile[across - first][along - begin];" for load in blocks]
@@ -60,7 +65,10 @@ def render(schedule: Transposed) -> Rendering:
 def _stride(load: Load, found: Transpose) -> int:
     """How far the elements along the result lie apart in the operand; 0 where they do not lie evenly."""
     offset = load.access.offset
-    stride, rest = offset.coeff(found.along.symbol), offset - offset.coeff(found.along.symbol) * found.along.symbol - found.across.symbol
+    stride, rest = (
+        offset.coeff(found.along.symbol),
+        offset - offset.coeff(found.along.symbol) * found.along.symbol - found.across.symbol,
+    )
     return int(stride) if stride.is_Integer and not rest.has(found.along.symbol, found.across.symbol) else 0
 
 

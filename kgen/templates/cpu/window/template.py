@@ -18,11 +18,14 @@ from kgen.templates.cpu.target import vector_axis
 
 MOST_UNROLLED = 16  # taps along a row that are unrolled; more run in a loop
 
-#: How a kind takes in a value: the statements for each, and the total afterwards. A NaN is found by a selection of its own:
-#: g++ vectorises two plain selections, and not one that keeps NaN.
+#: How a kind takes in a value: the statements for each, and the total afterwards. A NaN is found by a selection of its
+#: own: g++ vectorises two plain selections, and not one that keeps NaN.
 _SUM = ("total += {0};",), "total"
 _TAKE = {
-    "max": (("total = {0} > total ? {0} : total;", "found = {0} != {0} ? {0} : found;"), "found != found ? found : total"),
+    "max": (
+        ("total = {0} > total ? {0} : total;", "found = {0} != {0} ? {0} : found;"),
+        "found != found ? found : total",
+    ),
     "sum": _SUM,
     "mean": _SUM,
 }
@@ -34,13 +37,16 @@ class Windows(common.Vectorised):
 
 
 def takes(program: Program) -> bool:
-    """Programs with one window, and no value within an index. Where channels lie side by side, vectors go across them."""
+    """Programs with one window, and no value within an index. Where channels lie side by side, vectors go across
+    them."""
     return bool(program.windows) and not (program.contraction or program.looks_up or runs_across(program))
 
 
 def space(task: Task) -> Space:
     axes = (Axis("tile", (1024, 256, 4096)), *vector_axis(task.hardware))
-    return Space(partial(Windows, task), axes, (common.tile_in_row(task.program().windows[0].slides[-1].outputs, least=256),))
+    return Space(
+        partial(Windows, task), axes, (common.tile_in_row(task.program().windows[0].slides[-1].outputs, least=256),)
+    )
 
 
 def render(schedule: Windows) -> Rendering:
@@ -59,12 +65,20 @@ def render(schedule: Windows) -> Rendering:
 
     def taps(head: list[str], guard: str) -> list[str]:
         """The loop over the taps along a row, those outside left out where there is a ``guard``."""
-        at = f"const int in_{letter} = out_{letter}{times(inner.stride)} + tap_{letter}{times(inner.dilation)}{minus(inner.padding)};"
+        at = (
+            f"const int in_{letter} = out_{letter}{times(inner.stride)} + "
+            f"tap_{letter}{times(inner.dilation)}{minus(inner.padding)};"
+        )
         body = [*map(step, parts.window.body), *(line.format(parts.window.arg) for line in take)]
         lines = [at, *([f"if ({guard}) continue;"] if guard else []), *body]
         total = f"totals[out_{letter} - begin]"
         loop = block(f"for (int tap_{letter} = 0; tap_{letter} < {inner.taps}; ++tap_{letter})", lines)
-        return [*head, f"float total = {total}{', found = 0.0f' if parts.window.kind == 'max' else ''};", *loop, f"{total} = {result};"]
+        return [
+            *head,
+            f"float total = {total}{', found = 0.0f' if parts.window.kind == 'max' else ''};",
+            *loop,
+            f"{total} = {result};",
+        ]
 
     reduction = _by_lines(parts, tile, step) if parts.lines else _by_windows(parts, taps)
     strips, place = parts.places()
@@ -100,10 +114,18 @@ def _by_windows(parts: WindowParts, taps: Callable[[list[str], str], list[str]])
     whole = [*body[:at], *unrolled, *body[at:]]
     first = f"begin > {low} ? begin : {low}" if low else "begin"
     last = f"end < {high} ? end : {high}" if high < inner.outputs else "end"
-    reduction = ["#pragma omp simd", *block(f"for (int out_{letter} = {first}; out_{letter} < ({last}); ++out_{letter})", whole)]
+    reduction = [
+        "#pragma omp simd",
+        *block(f"for (int out_{letter} = {first}; out_{letter} < ({last}); ++out_{letter})", whole),
+    ]
     if low or high < inner.outputs:
-        border = taps([f"if (out_{letter} >= {low} && out_{letter} < {high}) out_{letter} = {high};", f"if (out_{letter} >= end) break;"],
-                      outside(f"in_{letter}", -1, inner.size, inner.size))  # fmt: skip
+        border = taps(
+            [
+                f"if (out_{letter} >= {low} && out_{letter} < {high}) out_{letter} = {high};",
+                f"if (out_{letter} >= end) break;",
+            ],
+            outside(f"in_{letter}", -1, inner.size, inner.size),
+        )
         reduction += block(f"for (int out_{letter} = begin; out_{letter} < end; ++out_{letter})", border)
     return _outer(parts, reduction)
 
@@ -113,12 +135,28 @@ def _by_lines(parts: WindowParts, tile: int, step: Callable[[Load | Map], str]) 
     inner, letter, (take, result) = parts.inner, parts.letter(parts.inner), _TAKE[parts.window.kind]
     size, found = (tile - 1) * inner.stride + inner.span, ", found = 0.0f" if parts.window.kind == "max" else ""
     at = f"in_{letter} - first"
-    points = [*map(step, parts.window.body), f"float total = line[{at}]{found};", *(t.format(parts.window.arg) for t in take), f"line[{at}] = {result};"]
-    reduced = ["#pragma omp simd", *block(f"for (int in_{letter} = first > 0 ? first : 0; in_{letter} < last; ++in_{letter})", points)]
+    points = [
+        *map(step, parts.window.body),
+        f"float total = line[{at}]{found};",
+        *(t.format(parts.window.arg) for t in take),
+        f"line[{at}] = {result};",
+    ]
+    reduced = [
+        "#pragma omp simd",
+        *block(f"for (int in_{letter} = first > 0 ? first : 0; in_{letter} < last; ++in_{letter})", points),
+    ]
     value = f"line[(out_{letter} - begin){times(inner.stride)} + tap_{letter}{times(inner.dilation)}]"
     unrolled = [f"#pragma GCC unroll {inner.taps}"] if 1 < inner.taps <= MOST_UNROLLED else []
-    loop = block(f"for (int tap_{letter} = 0; tap_{letter} < {inner.taps}; ++tap_{letter})", [f"const float value = {value};", *(t.format("value") for t in take)])
-    outputs = [f"float total = {fill(parts.window)}{found};", *unrolled, *loop, f"totals[out_{letter} - begin] = {result};"]
+    loop = block(
+        f"for (int tap_{letter} = 0; tap_{letter} < {inner.taps}; ++tap_{letter})",
+        [f"const float value = {value};", *(t.format("value") for t in take)],
+    )
+    outputs = [
+        f"float total = {fill(parts.window)}{found};",
+        *unrolled,
+        *loop,
+        f"totals[out_{letter} - begin] = {result};",
+    ]
     behind = f"first + (end - begin - 1){times(inner.stride)} + {inner.span}"
     return [
         f"alignas(64) float line[{size}];",

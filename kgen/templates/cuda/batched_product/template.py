@@ -1,7 +1,7 @@
 """Batches of small matrix products in CUDA: float32 sums in registers, of operands that lie anywhere in their tensors.
 
-A block has tiles of both operands in shared memory, of one matrix or of several. No operand is copied to another order first, and
-none is split into terms: products of matrices this small are bound by memory.
+A block has tiles of both operands in shared memory, of one matrix or of several. No operand is copied to another order
+first, and none is split into terms: products of matrices this small are bound by memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.templates.cuda import common
 
-MOST_OPERATIONS = 32  # for each byte of operands and results, each moved once; products with more are worth the tensor cores
+MOST_OPERATIONS = (
+    32  # for each byte of operands and results, each moved once; products with more are worth the tensor cores
+)
 _SHARED_BYTES = 48 << 10  # of static shared memory that a block may have
 _PAD = 4  # elements behind each line of a tile: lines begin in other banks, at multiples of 16 bytes
 
@@ -59,9 +61,22 @@ class BatchedProduct(common.Launched):
 def takes(program: Program) -> bool:
     """Batches of small products of views, with maps behind them, and one result."""
     of = program.contraction
-    if of is None or of.group is None or of.window or of.before or of.in_order or program.moments_of or program.reductions or len(program.stores) != 1:
+    if (
+        of is None
+        or of.group is None
+        or of.window
+        or of.before
+        or of.in_order
+        or program.moments_of
+        or program.reductions
+        or len(program.stores) != 1
+    ):
         return False
-    if not isinstance(program.col_size, int) or not program.floats or any(x.access.mask or x.args for x in program.reads):
+    if (
+        not isinstance(program.col_size, int)
+        or not program.floats
+        or any(x.access.mask or x.args for x in program.reads)
+    ):
         return False
     rows, cols, k = of.group, program.cols, of.k
     return 2 * rows * cols * k <= MOST_OPERATIONS * 4 * (rows * k + cols * k + rows * cols) and all(_operands(program))
@@ -88,18 +103,38 @@ def space(task: Task) -> Space[BatchedProduct]:
         *common.launch_axis(task),
     )
     constraints = (
-        Constraint("shared_memory", ("tile", "chunk", "matrices"), "the tiles do not fit the shared memory of a block",
-                   lambda s: s.shared_bytes <= _SHARED_BYTES),
-        Constraint("threads", ("tile", "own", "matrices"), "a block has whole warps, two at least, and 512 threads at most",
-                   lambda s: 64 <= s.threads * s.matrices <= 512 and s.threads * s.matrices % 32 == 0),
-        Constraint("idle_rows", ("tile",), f"half of a tile or more would lie beyond {rows} rows",
-                   lambda s: s.sides[0] < 2 * rows or s.sides[0] == 2),
-        Constraint("idle_columns", ("tile",), f"half of a tile or more would lie beyond {cols} columns",
-                   lambda s: s.sides[1] < 2 * cols or s.sides[1] == 8),
-        Constraint("several_tiles", ("tile", "matrices"), "a block that takes several matrices has all of each",
-                   lambda s: s.matrices == 1 or (s.sides[0] >= rows and s.sides[1] >= cols)),
+        Constraint(
+            "shared_memory",
+            ("tile", "chunk", "matrices"),
+            "the tiles do not fit the shared memory of a block",
+            lambda s: s.shared_bytes <= _SHARED_BYTES,
+        ),
+        Constraint(
+            "threads",
+            ("tile", "own", "matrices"),
+            "a block has whole warps, two at least, and 512 threads at most",
+            lambda s: 64 <= s.threads * s.matrices <= 512 and s.threads * s.matrices % 32 == 0,
+        ),
+        Constraint(
+            "idle_rows",
+            ("tile",),
+            f"half of a tile or more would lie beyond {rows} rows",
+            lambda s: s.sides[0] < 2 * rows or s.sides[0] == 2,
+        ),
+        Constraint(
+            "idle_columns",
+            ("tile",),
+            f"half of a tile or more would lie beyond {cols} columns",
+            lambda s: s.sides[1] < 2 * cols or s.sides[1] == 8,
+        ),
+        Constraint(
+            "several_tiles",
+            ("tile", "matrices"),
+            "a block that takes several matrices has all of each",
+            lambda s: s.matrices == 1 or (s.sides[0] >= rows and s.sides[1] >= cols),
+        ),
         alike("chunk_in_sums", "chunk", of.k, 8, f"half of a chunk or more would lie beyond {of.k} elements of k"),
-    )  # fmt: skip
+    )
     return Space(partial(BatchedProduct, task), axes, constraints)
 
 
@@ -153,7 +188,8 @@ def render(schedule: BatchedProduct) -> Rendering:
 
 
 def _tile(of: Matrices, dtype: str, lines: int, k: int, chunk: int, side: int) -> dict[str, object]:
-    """How an operand's tile is loaded: ``vec`` elements at once, along k or along its lines, whichever lie side by side."""
+    """How an operand's tile is loaded: ``vec`` elements at once, along k or along its lines, whichever lie side by
+    side."""
     along_k = of.element == 1
     step = of.line if along_k else of.element
     unit = 1 in (of.element, of.line)

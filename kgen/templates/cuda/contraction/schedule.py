@@ -13,14 +13,15 @@ from kgen.templates.cuda.contraction.tiles import STEP, TILES, Tile, WarpgroupTi
 LONGEST_ROW = 32768  # elements of a row that a block splits from its registers; longer rows are read twice
 WIDEST_SPAN = 64  # columns that are reduced together; a warp finishes so many at once in all but the smallest tiles
 
-#: Elements of k; the library's tensor cores promote their sums after so many. Truncation allows no more on positive data,
-#: where errors do not cancel.
+#: Elements of k; the library's tensor cores promote their sums after so many. Truncation allows no more on positive
+#: data, where errors do not cancel.
 LIBRARY_INTERVAL = 128
 
-#: Of k, by promotion interval: in shorter float32 sums of positive products, PyTorch has less than half of the interval's error.
+#: Of k, by promotion interval: in shorter float32 sums of positive products, PyTorch has less than half of the
+#: interval's error.
 _LEAST_K = {16: 1, 64: 96, 128: 512}
-#: Elements of a result. PyTorch shares the sums of a few rows among many threads, and loses 0.7e-7 of positive sums. Fewer elements are
-#: judged over several inputs, where twice that is the bound, and intervals of 64 lose 1.9e-7.
+#: Elements of a result. PyTorch shares the sums of a few rows among many threads, and loses 0.7e-7 of positive sums.
+#: Fewer elements are judged over several inputs, where twice that is the bound, and intervals of 64 lose 1.9e-7.
 _FEW_RESULTS = 4096
 
 #: Of k; up to it, storing a tile of half types takes as long as multiplying, and a second block multiplies meanwhile.
@@ -51,7 +52,9 @@ class Shape:
         rows, grouped = of.group or program.rows, of.group is not None
         weight = task.plan.graph.is_weight(of.weight)
         ragged = of.k % 4 != 0 or (of.transposed and program.cols % 4 != 0)
-        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, ragged, is_narrow(of.dtype), program.span)
+        return cls(
+            rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, ragged, is_narrow(of.dtype), program.span
+        )
 
     @property
     def intervals(self) -> int:
@@ -140,7 +143,8 @@ class Contraction(Schedule):
 
     @property
     def shared_operand(self) -> str:
-        """The operand whose tiles are loaded for several blocks at once: the left one where all rows are in one tile, or of slices."""
+        """The operand whose tiles are loaded for several blocks at once: the left one where all rows are in one tile,
+        or of slices."""
         if self.multicast == 1:
             return ""
         return "w" if self.shares_terms and not self.one_row_of_tiles else "x"
@@ -154,12 +158,14 @@ class Contraction(Schedule):
 
     @property
     def exchanges_for_spans(self) -> bool:
-        """Whether lanes exchange sums before they reduce spans: a warpgroup with both halves of a tile lacks registers for columns."""
+        """Whether lanes exchange sums before they reduce spans: a warpgroup with both halves of a tile lacks registers
+        for columns."""
         return self.variant == "sm90" and self.of_tile.apart
 
     @property
     def most_groups(self) -> int:
-        """Groups of eight columns of a result that a thread has registers to finish at once, at most; moments take some of them."""
+        """Groups of eight columns of a result that a thread has registers to finish at once, at most; moments take some
+        of them."""
         if self.variant != "sm90":
             return 16
         tile = self.of_tile
@@ -167,7 +173,8 @@ class Contraction(Schedule):
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether registers suffice to read what belongs to the elements of a strip before the first of them is stored."""
+        """Whether registers suffice to read what belongs to the elements of a strip before the first of them is
+        stored."""
         return self.shape.narrow and self.most_groups == 16
 
     @property

@@ -14,8 +14,8 @@ from kgen.templates.cuda.contraction.cost import microseconds, splitting_microse
 from kgen.templates.cuda.contraction.schedule import LIBRARY_INTERVAL, ROUNDED_TERMS, WHOLE_TERMS, Contraction, Shape
 from kgen.templates.cuda.contraction.tiles import TILES
 
-#: Of k; from it on, terms may be rounded. That takes 2^-19.8 of each product (root mean square), and 2^-17.1 in the worst case.
-#: PyTorch's sums of so many products lose 2^-18.2.
+#: Of k; from it on, terms may be rounded. That takes 2^-19.8 of each product (root mean square), and 2^-17.1 in the
+#: worst case. PyTorch's sums of so many products lose 2^-18.2.
 _ROUNDED_K = 32768
 
 lacks = common.lacking("contractions of our own need the tensor cores of sm_80 or later", 80)
@@ -30,26 +30,60 @@ def space(task: Task) -> Space:
         return min((microseconds(s) + splitting_microseconds(s) for s in rough.schedules(axes)), default=math.inf)
 
     if shape.narrow:
-        variants = [_axes("mma", products=(1,), intervals=(64,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1, 2, 4, 8))]
+        variants = [
+            _axes(
+                "mma",
+                products=(1,),
+                intervals=(64,),
+                stages=(4, 3, 2),
+                clusters=(1,),
+                multicast=(1,),
+                splits=(1, 2, 4, 8),
+            )
+        ]
         if wgmma:
-            variants.insert(0, _axes("sm90", products=(1,), intervals=(64,), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2)))
+            variants.insert(
+                0, _axes("sm90", products=(1,), intervals=(64,), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2))
+            )
         variants = [_likeliest_first(axes, rough) for axes in variants]
     else:
         variants = [_axes("sm80", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))]
         if wgmma:
-            of_sm90 = _axes("sm90", products=(3, 1), intervals=(64, 128, 16), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2))
+            of_sm90 = _axes(
+                "sm90", products=(3, 1), intervals=(64, 128, 16), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2)
+            )
             # Powers of two, and as many splits of k as fill the device.
             filling = task.hardware.multiprocessors // shape.tiles(TILES["slices"]["128x128"])
             slices = _axes(
-                "slices", products=(3,), intervals=(64,), stages=(3,), clusters=(1,), multicast=(1, 2),
-                splits=tuple(sorted({2, 4, 8, 16, 32} | ({filling} if filling > 1 else set()))), swizzle_groups=(16,)
+                "slices",
+                products=(3,),
+                intervals=(64,),
+                stages=(3,),
+                clusters=(1,),
+                multicast=(1, 2),
+                splits=tuple(sorted({2, 4, 8, 16, 32} | ({filling} if filling > 1 else set()))),
+                swizzle_groups=(16,),
             )
-            variants = [slices, of_sm90, *variants] if fastest(slices) < fastest(of_sm90) else [of_sm90, *variants, slices]
+            variants = (
+                [slices, of_sm90, *variants] if fastest(slices) < fastest(of_sm90) else [of_sm90, *variants, slices]
+            )
         # Blocks that split whole rows themselves have all of k.
-        variants.append(_axes(
-            "whole", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1,), swizzle_groups=(8, 16)
-        ))  # fmt: skip
-        variants = [*(_likeliest_first(_with_bits(axes, shape), rough) for axes in variants), _with_bits(_library_axes(shape), shape)]
+        variants.append(
+            _axes(
+                "whole",
+                products=(3,),
+                intervals=(16,),
+                stages=(4, 3, 2),
+                clusters=(1,),
+                multicast=(1,),
+                splits=(1,),
+                swizzle_groups=(8, 16),
+            )
+        )
+        variants = [
+            *(_likeliest_first(_with_bits(axes, shape), rough) for axes in variants),
+            _with_bits(_library_axes(shape), shape),
+        ]
     first, *others = variants
     others_than_slices = min((fastest(axes) for axes in variants if axes[0].values != ("slices",)), default=0.0)
     cannot_win = slow([s for axes in variants for s in rough.schedules(axes)], others_than_slices)
@@ -57,8 +91,13 @@ def space(task: Task) -> Space:
 
 
 def _axes(
-    variant: str, products: tuple[int, ...], intervals: tuple[int, ...], stages: tuple[int, ...],
-    clusters: tuple[int, ...], multicast: tuple[int, ...], splits: tuple[int, ...] = (1, 2, 4, 8, 16, 32),
+    variant: str,
+    products: tuple[int, ...],
+    intervals: tuple[int, ...],
+    stages: tuple[int, ...],
+    clusters: tuple[int, ...],
+    multicast: tuple[int, ...],
+    splits: tuple[int, ...] = (1, 2, 4, 8, 16, 32),
     swizzle_groups: tuple[int, ...] = (16, 8),
 ) -> tuple[Axis, ...]:
     return (
@@ -75,7 +114,8 @@ def _axes(
 
 
 def _with_bits(axes: tuple[Axis, ...], shape: Shape) -> tuple[Axis, ...]:
-    """The axes, with one for the bits of terms where these may be rounded: rows of inputs and of weights, which are long."""
+    """The axes, with one for the bits of terms where these may be rounded: rows of inputs and of weights, which are
+    long."""
     if shape.k < _ROUNDED_K or shape.turned or not shape.weight:
         return axes
     rounded = (ROUNDED_TERMS,) if axes[0].values == ("sm90",) else ()

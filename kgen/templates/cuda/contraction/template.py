@@ -1,7 +1,7 @@
 """Contractions in CUDA: matrix products to float32 accuracy on tensor cores, with maps in their epilogue.
 
-Float32 accuracy takes three products of float16 terms, TF32 accuracy one. Operands of half types are multiplied as they are,
-by the variants sm90 and mma. Six variants share all but the multiplying:
+Float32 accuracy takes three products of float16 terms, TF32 accuracy one. Operands of half types are multiplied as they
+are, by the variants sm90 and mma. Six variants share all but the multiplying:
 
     sm90      TMA and wgmma, which sm_90 alone has
     sm80      cp.async and mma.sync, from sm_80 on
@@ -40,8 +40,8 @@ from kgen.templates.cuda.contraction.schedule import LONGEST_ROW, WIDEST_SPAN, C
 from kgen.templates.cuda.contraction.space import lacks, space
 from kgen.templates.cuda.contraction.tiles import WarpgroupTile
 
-#: Of the splitting kernel: the longest row, in elements, for threads with so many groups of eight columns each. Longer rows
-#: are read twice.
+#: Of the splitting kernel: the longest row, in elements, for threads with so many groups of eight columns each. Longer
+#: rows are read twice.
 _SPLITS = (
     (512, 64, 1), (1024, 128, 1), (2048, 128, 2), (4096, 256, 2), (8192, 256, 4), (16384, 512, 4), (32768, 1024, 4),
 )  # fmt: skip
@@ -49,28 +49,37 @@ _SPLITS = (
 _SHORT_ROW = 256  # elements of a row that a warp splits, at most; a block takes several such rows
 _LONGEST_STRIP = 8192  # elements of a column that the registers of a cluster's eight blocks have room for
 _LONG_SUMS = 2048  # elements of k; behind longer sums, results are too few to pay for the exchanges of wide stores
-_MULTIPLYING, _FINISHING = 160, 200  # registers of a thread for sums, and what is read ahead of them, of the 232 that it has
+_MULTIPLYING, _FINISHING = (
+    160,
+    200,
+)  # registers of a thread for sums, and what is read ahead of them, of the 232 that it has
 _MOST_AHEAD = 4  # bytes that are read ahead for each element of a result, and operands
 _STRIP_COLS = 32  # columns; a warp finishes so many of sums in memory at once, or a span
 
 #: The reductions of spans, by their kinds; moments and softmax take two passes.
 _OF_SPANS = ("sum", "product", "max", "min", "max_finite", "moments", "softmax")
 
-#: Groups of eight columns that are finished at once, each with the most column operands that leave registers for it. With
-#: more operands it is 2, or 4 for moments: up to eight lanes share a column, and each keeps one at least.
+#: Groups of eight columns that are finished at once, each with the most column operands that leave registers for it.
+#: With more operands it is 2, or 4 for moments: up to eight lanes share a column, and each keeps one at least.
 _AT_ONCE = ((16, 1), (8, 3), (4, 7))
 
 
 def takes(program: Program) -> bool:
     """Programs that begin with a contraction of matrices.
 
-    Maps follow it, of indices too. Moments over the batch may end it. Reductions may take spans of neighbouring columns that
-    lie within one tile.
+    Maps follow it, of indices too. Moments over the batch may end it. Reductions may take spans of neighbouring columns
+    that lie within one tile.
     """
     of = program.contraction
     if program.span and not _takes_spans(program):
         return False
-    if of is None or of.window is not None or not of.in_order or not program.floats or any(x.access.mask or x.args for x in program.reads):
+    if (
+        of is None
+        or of.window is not None
+        or not of.in_order
+        or not program.floats
+        or any(x.access.mask or x.args for x in program.reads)
+    ):
         return False
     if not is_narrow(of.dtype):
         return not program.narrow
@@ -85,7 +94,8 @@ def copied(program: Program) -> tuple[str, ...]:
 
 
 def _takes_spans(program: Program) -> bool:
-    """Whether a warp finishes whole spans, and stores elements where it may have found sums of rows that are not finite."""
+    """Whether a warp finishes whole spans, and stores elements where it may have found sums of rows that are not
+    finite."""
     whole = f"row * {program.cols} + col"
     in_order = all(s.level == ROW or s.access.index() == whole for s in program.stores)
     kinds = all(r.kind in _OF_SPANS and is_float(r.dtypes[0]) for r in program.reductions)
@@ -158,7 +168,9 @@ def render(schedule: Contraction) -> Rendering:
         "reads_ahead": _reads_ahead(schedule, epilogue["ahead"]),
         **moments,
     }
-    return rendering(schedule, [*args, *finishing], context, specific=schedule.variant in ("sm90", "slices"), before=before)
+    return rendering(
+        schedule, [*args, *finishing], context, specific=schedule.variant in ("sm90", "slices"), before=before
+    )
 
 
 def _before(schedule: Contraction, operands: _Operands) -> Before:
@@ -212,7 +224,9 @@ class _Operands:
     def of(cls, schedule: Contraction) -> _Operands:
         task, program, sums_ld, partials = schedule.task, schedule.program, schedule.shape.sums_ld, schedule.partials
         of, n, terms, ld = program.contraction, program.cols, schedule.terms, schedule.ld
-        row = 0 if schedule.variant == "slices" else ld * terms // 2  # float32 elements that a row's terms take in memory
+        row = (
+            0 if schedule.variant == "slices" else ld * terms // 2
+        )  # float32 elements that a row's terms take in memory
         x, right = (Argument(pointer(name), "in", name, dtype=of.dtype) for name in (of.x, of.weight))
         turned = X.member("mT") if of.transposed else X
         size = f"rows * {row + 1 + partials * sums_ld}"
@@ -253,8 +267,8 @@ class _Operands:
 def _lacks_terms(program: Program) -> bool:
     """Whether results may have few of k, with rows of both operands that can be evened out.
 
-    Results that are chosen by row and column are a triangle, and so may the operands be. Any other result has all of k, so that
-    it is as large as the largest elements allow.
+    Results that are chosen by row and column are a triangle, and so may the operands be. Any other result has all of k,
+    so that it is as large as the largest elements allow.
     """
     of, indices = program.contraction, [x for x in program.loads if not x.tensor]
     return len(indices) > 1 and of.transposed and not of.turned and of.group is None and of.k <= LONGEST_ROW
@@ -273,7 +287,8 @@ def _split(k: int, ld: int, terms: int, balanced: bool, rounded: bool) -> str:
 
 
 def _split_columns(task: Task, k: int, ld: int, terms: int, balanced: bool) -> str:
-    """The call that splits columns of this length: from registers of a cluster of blocks, where these have room for them."""
+    """The call that splits columns of this length: from registers of a cluster of blocks, where these have room for
+    them."""
     name = "split_strips" if task.hardware.capability >= 90 and ld <= _LONGEST_STRIP else "split_columns"
     return f"{symbol(name)}<{k}, {ld}, {terms}{', true' if balanced else ''}>"
 
@@ -287,33 +302,46 @@ def _widest(schedule: Contraction) -> int:
     return 2 if narrow else _STRIP_COLS
 
 
-def _epilogue(program: Program, args: list[Argument], widest: int, most: int, streams: bool, reads_ahead: bool) -> dict[str, object]:
+def _epilogue(
+    program: Program, args: list[Argument], widest: int, most: int, streams: bool, reads_ahead: bool
+) -> dict[str, object]:
     """The context of the epilogue: it finishes ``vec`` neighbouring columns at a time, ``width`` of a lane's places.
 
-    These are ``widest`` at most. A thread has registers for no more than ``most`` groups of eight columns at once. It ``streams``
-    results past the cache where they are most of what is moved; elsewhere the registers are worth more. Each reduction of spans
-    begins another pass. ``reads_ahead`` says whether registers suffice to read all values of the elements before the
-    first store. Each read behind a store waits for memory, since the store may change it.
+    These are ``widest`` at most. A thread has registers for no more than ``most`` groups of eight columns at once. It
+    ``streams`` results past the cache where they are most of what is moved; elsewhere the registers are worth more.
+    Each reduction of spans begins another pass. ``reads_ahead`` says whether registers suffice to read all values of
+    the elements before the first store. Each read behind a store waits for memory, since the store may change it.
     """
     plan, read_from = _in_place(program), sources(args)
     vec = min(widest, _vector(program, [s for s in program.stores if s.level == ELEMENT]))
     ahead = _ahead(program, plan, vec) if reads_ahead else []
     passes, columns = [], []
     for of in plan.passes:
-        first = [x for x in _columns(of) if x not in columns and x not in ahead]  # a pass that computes values again has some of them
+        first = [
+            x for x in _columns(of) if x not in columns and x not in ahead
+        ]  # a pass that computes values again has some of them
         columns += first
         passes.append(_pass(program, plan, of, first, vec, args, "stream_vector" if streams else "store_vector", ahead))
     most_columns = max(len(of["columns"]) for of in passes)
-    at_once = next((groups for groups, operands in _AT_ONCE if most_columns <= operands), 2 if program.moments_of is None else 4)
+    at_once = next(
+        (groups for groups, operands in _AT_ONCE if most_columns <= operands), 2 if program.moments_of is None else 4
+    )
     return {
         "vec": vec,
         "width": max(vec, 2),
-        "at_once": min(at_once, most) if vec <= 2 else max(1, min(at_once, most) // vec),  # chunks, of as many groups as a vector is wide
+        "at_once": min(at_once, most)
+        if vec <= 2
+        else max(1, min(at_once, most) // vec),  # chunks, of as many groups as a vector is wide
         "column_addresses": [f"{read_from[x.tensor]} + {x.access.index('row', 'col')}" for x in columns],
         "row_statements": row_statements(plan, "cuda"),
         "passes": passes,
         "ahead": [
-            {"name": x.name, "memory": DTYPES[x.dtype].memory, "nbytes": _bytes_of_each(x), "load": common.load_vector(x, vec, read_from, False)}
+            {
+                "name": x.name,
+                "memory": DTYPES[x.dtype].memory,
+                "nbytes": _bytes_of_each(x),
+                "load": common.load_vector(x, vec, read_from, False),
+            }
             for x in ahead
         ],
         **passes[0],
@@ -348,7 +376,8 @@ def _bytes_of_each(load: Load) -> int:
 
 
 def _in_place(program: Program) -> Passes:
-    """The passes of the epilogue: a value that is kept between them takes the place of its sum; else all are computed again."""
+    """The passes of the epilogue: a value that is kept between them takes the place of its sum; else all are computed
+    again."""
     plan, replaced = passes_of(program, keep=True), False
     for of in plan.passes:
         if replaced and program.contraction.name in _read(of):
@@ -368,7 +397,14 @@ def _columns(of: Pass) -> list[Load]:
 
 
 def _pass(
-    program: Program, plan: Passes, of: Pass, first: Sequence[Load], vec: int, args: list[Argument], store: str, ahead: Sequence[Load]
+    program: Program,
+    plan: Passes,
+    of: Pass,
+    first: Sequence[Load],
+    vec: int,
+    args: list[Argument],
+    store: str,
+    ahead: Sequence[Load],
 ) -> dict[str, object]:
     """The statements of one pass over the columns of a lane; it reads ``first`` of whole columns before all else.
 
@@ -401,8 +437,11 @@ def _pass(
     }
 
 
-def _of_span(program: Program, plan: Passes, needed: set[str], args: list[Argument], stores: Sequence[Store] = ()) -> list[str]:
-    """The statements that find these values of a whole span, from those that its reductions left, and that store them."""
+def _of_span(
+    program: Program, plan: Passes, needed: set[str], args: list[Argument], stores: Sequence[Store] = ()
+) -> list[str]:
+    """The statements that find these values of a whole span, from those that its reductions left, and that store
+    them."""
     found: list[str] = []
     loads: list[Load] = []
     steps = [*plan.row_loads, *(s for s in program.steps if isinstance(s, Reduce) or s.level == ROW)]
@@ -420,14 +459,19 @@ def _of_span(program: Program, plan: Passes, needed: set[str], args: list[Argume
 def _vector(program: Program, stores: Sequence[Store]) -> int:
     """Columns that a lane finishes at a time: 16 bytes of each result, where all of them are stored so and it pays.
 
-    Elsewhere pairs, as tensor cores leave them; single columns where those are not aligned. Pairs of half types are less
-    than a register, so 16 bytes always pay there.
+    Elsewhere pairs, as tensor cores leave them; single columns where those are not aligned. Pairs of half types are
+    less than a register, so 16 bytes always pay there.
     """
     if program.contraction.k >= _LONG_SUMS and not any(is_narrow(s.dtype) for s in stores):
         return 2 if program.cols % 2 == 0 else 1
     widest = 16 // max((DTYPES[s.dtype].nbytes for s in stores), default=8)
     for vec in (8, 4):
-        if vec <= widest and program.cols % vec == 0 and program.span % vec == 0 and all(s.access.mode(vec) == "vector" for s in stores):
+        if (
+            vec <= widest
+            and program.cols % vec == 0
+            and program.span % vec == 0
+            and all(s.access.mode(vec) == "vector" for s in stores)
+        ):
             return vec
     return 2 if program.cols % 2 == 0 else 1
 

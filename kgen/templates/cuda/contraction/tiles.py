@@ -9,11 +9,12 @@ STEP = 64  # elements of k; the leading dimension of terms is a multiple of it; 
 
 @dataclass(frozen=True)
 class WarpgroupTile:
-    """A block's tile of the variant ``sm90``: ``m_tiles`` x 64 rows, and ``part_cols`` columns ``parts`` times a warpgroup.
+    """A block's tile of the variant ``sm90``: ``m_tiles`` x 64 rows, and ``part_cols`` columns ``parts`` times a
+    warpgroup.
 
-    ``blocks`` run on a multiprocessor at a time. With ``apart``, each of its two warpgroups takes a tile of its own. Three
-    warpgroups multiply all of k in turns. ``step_us`` are the microseconds that 64 of k take a tile, or two apart, on a full chip,
-    measured on an H200.
+    ``blocks`` run on a multiprocessor at a time. With ``apart``, each of its two warpgroups takes a tile of its own.
+    Three warpgroups multiply all of k in turns. ``step_us`` are the microseconds that 64 of k take a tile, or two
+    apart, on a full chip, measured on an H200.
     """
 
     m_tiles: int
@@ -47,7 +48,8 @@ class WarpgroupTile:
         return self.part_cols
 
     def shared_bytes(self, stages: int, leading_dimension: int) -> int:
-        """Each stage has 128 rows of 64 of k of both terms, with four barriers. Slots of one term share the same memory."""
+        """Each stage has 128 rows of 64 of k of both terms, with four barriers. Slots of one term share the same
+        memory."""
         return stages * (2 * 128 * 64 * 2 + 32)
 
     def slots(self, stages: int, terms: int, cluster: int) -> int:
@@ -139,7 +141,8 @@ class SliceTile:
     strip: int = 128  # columns that a warp finishes at once
 
     def shared_bytes(self, stages: int, leading_dimension: int) -> int:
-        """Slots of 64 of k of x, and one fewer of w, are float32. As many slots have terms of w, with a scale for each row.
+        """Slots of 64 of k of x, and one fewer of w, are float32. As many slots have terms of w, with a scale for each
+        row.
 
         Each slot has two barriers.
         """
@@ -151,8 +154,9 @@ class SliceTile:
 class PlainTile:
     """A block's tile of the variant ``mma``: ``warps_m`` x ``warps_n`` warps, each ``16 mma_m`` x ``8 mma_n``.
 
-    Stages have ``block_k`` of k. ``blocks`` run on a multiprocessor at a time. ``step_us`` are the microseconds that 64 of k take
-    a full chip of an H200, three times over. They are estimates: two thirds of the rate of ``wgmma``, less for small tiles.
+    Stages have ``block_k`` of k. ``blocks`` run on a multiprocessor at a time. ``step_us`` are the microseconds that 64
+    of k take a full chip of an H200, three times over. They are estimates: two thirds of the rate of ``wgmma``, less
+    for small tiles.
     """
 
     warps_m: int
@@ -182,9 +186,9 @@ class PlainTile:
 
 Tile = WarpgroupTile | WarpTile | SliceTile | WholeTile | PlainTile
 
-#: The tiles of each variant by their names; after the bar, the sets of warps that share a stage's k. Before a tile of two
-#: factors stands the number of blocks that share a multiprocessor, where the variant has the same tile for one. With a plus, each
-#: warpgroup has such a tile to itself.
+#: The tiles of each variant by their names; after the bar, the sets of warps that share a stage's k. Before a tile of
+#: two factors stands the number of blocks that share a multiprocessor, where the variant has the same tile for one.
+#: With a plus, each warpgroup has such a tile to itself.
 TILES: dict[str, dict[str, Tile]] = {
     "sm90": {
         "128x256": WarpgroupTile(2, 2, step_us=2.1),

@@ -15,9 +15,11 @@ MOST_TAPS = 31  # taps of all dimensions together: bits of a window's mask
 
 @dataclass(frozen=True)
 class Together:
-    """Residues of the last dimension whose outputs a warp has and stores together: ``step`` neighbours for each place of the window.
+    """Residues of the last dimension whose outputs a warp has and stores together: ``step`` neighbours for each place
+    of the window.
 
-    ``sides`` are those of them that have taps. They share the windows of all. 16 rows of weights are ``channels`` rows of each side.
+    ``sides`` are those of them that have taps. They share the windows of all. 16 rows of weights are ``channels`` rows
+    of each side.
     """
 
     step: int
@@ -38,14 +40,23 @@ class Together:
         reached = [side.offset + tap * side.offset_step for side in self.sides for tap in range(side.taps)]
         least, most = min(reached), max(reached)
         between = math.gcd(*(most - offset for offset in reached)) or 1
-        return Residue(0, self.step, max(side.count for side in self.sides), 1, (most - least) // between + 1, most, -between, 0, 0)
+        return Residue(
+            0, self.step, max(side.count for side in self.sides), 1, (most - least) // between + 1, most, -between, 0, 0
+        )
 
 
 def together(program: Program) -> Together | None:
-    """The residues of a transposed convolution's last dimension as one; ``None`` where they cannot be stored together."""
+    """The residues of a transposed convolution's last dimension as one; ``None`` where they cannot be stored
+    together."""
     window = program.contraction.window
     last = window.lines[-1]
-    if not window.transposed or last.stride == 1 or last.out < last.stride or window.pool > 1 or not stores_pixels(program):
+    if (
+        not window.transposed
+        or last.stride == 1
+        or last.out < last.stride
+        or window.pool > 1
+        or not stores_pixels(program)
+    ):
         return None
     residues = last.residues(True)
     tapped = tuple(of for of in residues if of.taps)
@@ -63,7 +74,8 @@ def stores_pixels(program: Program) -> bool:
 
 
 def beside(window: Convolution, tile: Tile) -> int:
-    """Outputs of a pooling window that lie beside each other in a warp's tile, as they have the same weights; 1 where they have not."""
+    """Outputs of a pooling window that lie beside each other in a warp's tile, as they have the same weights; 1 where
+    they have not."""
     return window.pool if window.alike and tile.warp_cols // 8 % window.pool == 0 else 1
 
 
@@ -76,7 +88,8 @@ def residues_of(program: Program, tile: Tile, row: Together | None) -> tuple[tup
 
 
 def rows_of(program: Program, row: Together | None) -> int:
-    """Rows of weights of a panel: one for each channel out; of a ``row`` that is stored together, one for each of its sides."""
+    """Rows of weights of a panel: one for each channel out; of a ``row`` that is stored together, one for each of its
+    sides."""
     channels = program.contraction.window.channels_out
     return channels if row is None else 16 * -(-channels // row.channels)
 

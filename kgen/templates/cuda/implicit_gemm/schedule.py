@@ -27,7 +27,8 @@ def multiple(value: int, of: int) -> int:
 class ImplicitGemm(Schedule):
     """The sizes of a convolution's kernels.
 
-    Channels of a group are copied in ``chunk`` at once, ``chunks`` of them; ``k`` is the length of all products with its padding.
+    Channels of a group are copied in ``chunk`` at once, ``chunks`` of them; ``k`` is the length of all products with
+    its padding.
     """
 
     variant: str = parameter("how windows come to the tensor cores")
@@ -111,10 +112,11 @@ class ImplicitGemm(Schedule):
 
     @property
     def paired(self) -> bool:
-        """Whether both terms of x lie beside each other, in 16 bytes, and a row of weights has ``w_hi`` twice and ``w_lo`` once.
+        """Whether both terms of x lie beside each other, in 16 bytes, and a row of weights has ``w_hi`` twice and
+        ``w_lo`` once.
 
-        Copies bound a gather of few channels: level 1's problem 54 of KernelBench took 1.02 instead of 1.26 ms (H200). With
-        eight channels products bound it, and the terms apart are 5 to 10% faster.
+        Copies bound a gather of few channels: level 1's problem 54 of KernelBench took 1.02 instead of 1.26 ms (H200).
+        With eight channels products bound it, and the terms apart are 5 to 10% faster.
         """
         return self.variant == "gather" and self.terms == 2 and self.chunk == 4
 
@@ -255,17 +257,21 @@ class Staging:
 
     @property
     def image_floats(self) -> int:
-        """Float32 elements of the workspace for an image: staged, and of float32 the largest magnitudes of its parts, and its exponent."""
+        """Float32 elements of the workspace for an image: staged, and of float32 the largest magnitudes of its parts,
+        and its exponent."""
         if not self.of.scaled:
             return self.halves // 2 if self.of.staged else 0
         lanes = self.chunk_lanes
-        warps = -(-(self.of.window.pixels_in // self.pixels_at_once) // (32 // lanes)) * -(-(self.of.window.groups * self.of.chunks) // lanes)
+        warps = -(-(self.of.window.pixels_in // self.pixels_at_once) // (32 // lanes)) * -(
+            -(self.of.window.groups * self.of.chunks) // lanes
+        )
         return -(-self.halves // 2) + -(-warps // 8) + 1
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Sums that a warp exchanges at a time: ``lines`` channels of ``outputs`` neighbours, from ``pieces`` pieces of 8 windows."""
+    """Sums that a warp exchanges at a time: ``lines`` channels of ``outputs`` neighbours, from ``pieces`` pieces of 8
+    windows."""
 
     lines: int
     pieces: int
@@ -291,7 +297,8 @@ class Outputs:
 
     @property
     def vec(self) -> int:
-        """Neighbouring pixels that one instruction stores: four, where all images and rows begin at multiples of that."""
+        """Neighbouring pixels that one instruction stores: four, where all images and rows begin at multiples of
+        that."""
         if self.of.together is not None:
             return 4 if self.of.pair and self.of.window.lines[-1].out % 4 == 0 else 1
         whole = not self.of.pixels.scattered and self.of.pixels.of_warp % 16 == 0 and self.of.window.pixels_out % 4 == 0
@@ -299,7 +306,8 @@ class Outputs:
 
     @property
     def exchanges(self) -> bool:
-        """Whether lanes exchange sums by way of shared memory, since neighbouring pixels are not aligned for vectors."""
+        """Whether lanes exchange sums by way of shared memory, since neighbouring pixels are not aligned for
+        vectors."""
         return self.of.stored and not self.of.across and self.vec == 1
 
     @property
@@ -307,7 +315,9 @@ class Outputs:
         row = self.of.together
         lines, step = (16, 1) if row is None else (row.channels, row.step)
         most = min(self.of.pixels.of_warp // 8, 8)
-        pieces = next(some for some in (8, 4, 2, 1) if some <= most and (some == 1 or lines * 8 * some * step <= _MOST_EXCHANGED))
+        pieces = next(
+            some for some in (8, 4, 2, 1) if some <= most and (some == 1 or lines * 8 * some * step <= _MOST_EXCHANGED)
+        )
         return Exchange(lines, pieces, 8 * pieces * step, 16 if self.of.pair else 8)
 
     @property
@@ -323,13 +333,17 @@ class Outputs:
 
     @property
     def classes(self) -> int:
-        """Classes of channels by the place in a sector where their pixels begin, where stores of a class begin with a sector.
+        """Classes of channels by the place in a sector where their pixels begin, where stores of a class begin with a
+        sector.
 
-        0 where they do not: neighbours lie in one lane, or classes are so many that lanes would look up pixels for each channel.
-        At stride 2 few sectors are written in parts as it is; looking up took 7% of a transposed convolution with GELU (H100).
+        0 where they do not: neighbours lie in one lane, or classes are so many that lanes would look up pixels for each
+        channel. At stride 2 few sectors are written in parts as it is; looking up took 7% of a transposed convolution
+        with GELU (H100).
         """
         found = self.sector // math.gcd(self.sector, self.of.window.pixels_out)
-        return found if self.exchanges and self.of.together is not None and self.of.together.step > 2 and found <= 2 else 0
+        return (
+            found if self.exchanges and self.of.together is not None and self.of.together.step > 2 and found <= 2 else 0
+        )
 
     @property
     def rows_of_image(self) -> int:
@@ -345,7 +359,12 @@ class Outputs:
     @property
     def slots(self) -> int:
         """Parts of an image whose pixels one warp reduces."""
-        return len(self.of.all_residues) // self.of.pixels.passes * -(-self.of.pixels.most // self.of.pixels.count) * (self.of.pixels.count // self.of.pixels.of_warp)
+        return (
+            len(self.of.all_residues)
+            // self.of.pixels.passes
+            * -(-self.of.pixels.most // self.of.pixels.count)
+            * (self.of.pixels.count // self.of.pixels.of_warp)
+        )
 
 
 @dataclass(frozen=True)
@@ -370,11 +389,20 @@ class Room:
         if not self.of.staged:
             block_k = self.of.block_k
             stage = 4 * block_k * (self.of.of_tile.cols + 8)
-            weights = self.of.weights.shared_bytes if self.of.weights.resident else stages * 4 * self.of.of_tile.rows * (block_k + 4)
+            weights = (
+                self.of.weights.shared_bytes
+                if self.of.weights.resident
+                else stages * 4 * self.of.of_tile.rows * (block_k + 4)
+            )
             return weights + stages * stage + warps * exchange + 4 * self.of.outputs.found_floats
         stage += self.of.block_k * self.of.of_tile.rows if self.of.paired else 0
         entries = self.of.weights.k // (3 * self.of.chunk if self.of.paired else self.of.chunk)
-        return stages * stage + len(self.of.all_residues) * entries * 8 + warps * exchange + 4 * self.of.outputs.found_floats
+        return (
+            stages * stage
+            + len(self.of.all_residues) * entries * 8
+            + warps * exchange
+            + 4 * self.of.outputs.found_floats
+        )
 
     def fits(self, stages: int) -> bool:
         """Whether as many blocks as the tile's registers allow have room for so many stages."""

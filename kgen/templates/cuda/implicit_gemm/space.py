@@ -28,7 +28,8 @@ lacks = common.lacking("convolutions of our own need the tensor cores of sm_80 o
 
 
 def takes(program: Program) -> bool:
-    """Convolutions of more than a few channels out a group, with maps behind them, and reductions over pixels or channels."""
+    """Convolutions of more than a few channels out a group, with maps behind them, and reductions over pixels or
+    channels."""
     of = program.contraction
     if of is None or of.window is None or program.moments_of or not program.floats:
         return False
@@ -40,7 +41,9 @@ def takes(program: Program) -> bool:
     passes = passes_of(program, keep=True).passes
     if not kinds.issuperset(r.kind for r in program.reductions) or len(passes) > (2 if of.across else 1):
         return False
-    if any(later.reductions for later in passes[1:]) or (of.across and (of.window.groups > 1 or rows_of(program, together(program)) > _MOST_ROWS)):
+    if any(later.reductions for later in passes[1:]) or (
+        of.across and (of.window.groups > 1 or rows_of(program, together(program)) > _MOST_ROWS)
+    ):
         return False
     if of.across and any(store.level == ELEMENT for store in passes[0].stores):
         return False  # the block stores channels only behind what it found of all of them
@@ -64,7 +67,9 @@ def _pools(program: Program) -> bool:
     for step in program.steps:
         others |= {step.name} if isinstance(step, Map) and others & set(step.args) else set()
     return all(
-        pool.kind in ("sum", "max") and all(isinstance(step, Map) for step in pool.body) and others.isdisjoint(pool.args)
+        pool.kind in ("sum", "max")
+        and all(isinstance(step, Map) for step in pool.body)
+        and others.isdisjoint(pool.args)
         for pool in program.windows
     )
 
@@ -74,16 +79,22 @@ def space(task: Task) -> Space:
     costs = Costs(program)
     divides = any(_divides(step.expression) for step in program.steps if isinstance(step, Map))
 
-    def axes(variant: str, products: tuple[int, ...], block_k: tuple[int, ...], stages: tuple[int, ...]) -> list[tuple[Axis, ...]]:
+    def axes(
+        variant: str, products: tuple[int, ...], block_k: tuple[int, ...], stages: tuple[int, ...]
+    ) -> list[tuple[Axis, ...]]:
         divisions = ("fast", "exact") if divides else ("exact",)
         return [
             (
-                Axis("variant", (variant,)), Axis("residues", (residues,)), Axis("products", products),
-                Axis("tile", tuple(sorted(TILES[variant], key=lambda tile: costs.us(variant, residues, tile)))), Axis("block_k", block_k),
-                Axis("stages", stages), Axis("division", divisions),
+                Axis("variant", (variant,)),
+                Axis("residues", (residues,)),
+                Axis("products", products),
+                Axis("tile", tuple(sorted(TILES[variant], key=lambda tile: costs.us(variant, residues, tile)))),
+                Axis("block_k", block_k),
+                Axis("stages", stages),
+                Axis("division", divisions),
             )
             for residues in sorted(costs.rows, key=lambda residues: costs.takes_us[residues])
-        ]  # fmt: skip
+        ]
 
     products = (1,) if is_narrow(program.contraction.dtype) else (1, 3)
     gather = axes("gather", products, (64, 32), (4, 3, 2))
@@ -97,13 +108,18 @@ def space(task: Task) -> Space:
 
 
 def _is_direct(program: Program) -> bool:
-    """Whether each output has one element of the kernel and the input in its own place, and rows of pixels begin at 16 bytes."""
+    """Whether each output has one element of the kernel and the input in its own place, and rows of pixels begin at 16
+    bytes."""
     of = program.contraction
     lines = of.window.lines
-    itself = all(line.kernel == line.stride == line.pool == 1 and line.padding == 0 and line.size == line.out for line in lines)
+    itself = all(
+        line.kernel == line.stride == line.pool == 1 and line.padding == 0 and line.size == line.out for line in lines
+    )
     return itself and of.before is None and not is_narrow(of.dtype) and of.window.pixels_in % 4 == 0
 
 
 def _divides(expression: Expr) -> bool:
     """Whether an expression divides, or a function that it calls."""
-    return has_sign(expression, "/") or any(_divides(FUNCTIONS[name].body) for name in calls(expression) if name in FUNCTIONS)
+    return has_sign(expression, "/") or any(
+        _divides(FUNCTIONS[name].body) for name in calls(expression) if name in FUNCTIONS
+    )

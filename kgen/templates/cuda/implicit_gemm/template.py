@@ -5,8 +5,8 @@
     gather    cp.async brings windows, mma.sync multiplies, from sm_80 on
     im2col    TMA brings windows, wgmma multiplies, on sm_90 alone
 
-One product of float16 is as accurate as TF32, three are as accurate as float32. Operands of half types are multiplied as they
-are: staging them only moves channels last.
+One product of float16 is as accurate as TF32, three are as accurate as float32. Operands of half types are multiplied
+as they are: staging them only moves channels last.
 """
 
 from __future__ import annotations
@@ -44,10 +44,16 @@ def render(schedule: ImplicitGemm) -> Rendering:
     dtypes = {of.x: of.dtype, **program.tensor_dtypes}
     images = [Argument(pointer(name), "in", name, dtype=dtypes[name]) for name in of.reads if name != of.weight]
     filled = Filled(f"{task.kernel.name}_pack_weight", schedule.weights.all_rows)
-    prepared = Argument(f"{task.kernel.name}_weight", "prepared", of.weight, str(schedule.weights.elements), of.dtype, filled)
+    prepared = Argument(
+        f"{task.kernel.name}_weight", "prepared", of.weight, str(schedule.weights.elements), of.dtype, filled
+    )
     least = 32768 if schedule.im2col else 4  # maps of less than 128 KB are refused
     parts = f" + rows * {schedule.outputs.slots * schedule.results}" if schedule.results and not schedule.across else ""
-    workspace = Argument("workspace", "workspace", size=f"rows // {schedule.outputs.rows_of_image} * {schedule.staging.image_floats}{parts} + {least}")
+    workspace = Argument(
+        "workspace",
+        "workspace",
+        size=f"rows // {schedule.outputs.rows_of_image} * {schedule.staging.image_floats}{parts} + {least}",
+    )
     others = [a for a in pointers(schedule) if a not in images]
     row = schedule.together
     raw = [weight] if row else []
@@ -85,8 +91,12 @@ def render(schedule: ImplicitGemm) -> Rendering:
         "transposed": window.transposed,
         "k": schedule.weights.k,
         "residues": residues,
-        "residue_of_panel": "const Residue residue = RESIDUE[panel / GROUPS];" if len(residues) > 1 else "constexpr Residue residue = RESIDUE[0];",
-        "residue_of_work": "const Residue residue = RESIDUE[work.panel / GROUPS];" if len(residues) > 1 else "constexpr Residue residue = RESIDUE[0];",
+        "residue_of_panel": "const Residue residue = RESIDUE[panel / GROUPS];"
+        if len(residues) > 1
+        else "constexpr Residue residue = RESIDUE[0];",
+        "residue_of_work": "const Residue residue = RESIDUE[work.panel / GROUPS];"
+        if len(residues) > 1
+        else "constexpr Residue residue = RESIDUE[0];",
         "rank": len(window.lines),
         "maps": [_along(window, residue) for residue in schedule.all_residues],
         "row": row,
@@ -147,7 +157,10 @@ def _along(window: Convolution, residue: tuple[Residue, ...]) -> list[str]:
     """Where the windows of a residue begin along each dimension, the innermost first."""
     pairs = reversed(list(zip(window.lines, residue)))
     firsts = [(of.size, least_offset(line), line) for of, line in pairs]
-    return ["{%d, %d, %d, %d}" % (size, first, first + (line.count - 1) * line.stride, line.stride) for size, first, line in firsts]
+    return [
+        "{%d, %d, %d, %d}" % (size, first, first + (line.count - 1) * line.stride, line.stride)
+        for size, first, line in firsts
+    ]
 
 
 def _formula(program: Program, schedule: ImplicitGemm) -> str:
@@ -156,7 +169,9 @@ def _formula(program: Program, schedule: ImplicitGemm) -> str:
     shape = "x".join(str(line.kernel) for line in window.lines)
     kind = "Transposed convolution" if window.transposed else "Convolution"
     groups = f" in {window.groups} groups" if window.groups > 1 else ""
-    return f"{kind} of {window.channels_in * window.groups} channels to {schedule.channels_out}{groups}, kernel {shape},"
+    return (
+        f"{kind} of {window.channels_in * window.groups} channels to {schedule.channels_out}{groups}, kernel {shape},"
+    )
 
 
 def _words(task: Task) -> list[str]:
@@ -193,40 +208,64 @@ def _epilogue(program: Program, args: list[Argument], schedule: ImplicitGemm) ->
     behind_stores = [store for of in later for store in of.stores]
     finished = _Steps.of(program, plan, only, [store.arg for store in behind_stores])
     # Where a reduced value is all that is stored, it is computed once.
-    held = only.stores[0].arg if len(only.stores) == 1 and only.stores[0].arg in {r.arg for r in only.reductions} else ""
-    rows = [x for x in (*plan.row_loads, *plan.row_maps) if x.name in stored.row_values | reduced.row_values | pooled.row_values]
+    held = (
+        only.stores[0].arg if len(only.stores) == 1 and only.stores[0].arg in {r.arg for r in only.reductions} else ""
+    )
+    rows = [
+        x
+        for x in (*plan.row_loads, *plan.row_maps)
+        if x.name in stored.row_values | reduced.row_values | pooled.row_values
+    ]
     if held:
         stored = _Steps((), (), frozenset())
     pixels, channels = [], []
     if schedule.across:  # rows are pixels: values of channels are read ahead instead
         pixels = rows
-        rows = channels = [x for x in dict.fromkeys((*reduced.loads, *finished.loads, *pooled.loads)) if not x.access.takes_row]
+        rows = channels = [
+            x for x in dict.fromkeys((*reduced.loads, *finished.loads, *pooled.loads)) if not x.access.takes_row
+        ]
     single, last = ([*(x for x in of.loads if x not in channels), *of.maps] for of in (reduced, finished))
-    finishes, merges = ([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in of.row_values] for of in (finished, merged))
+    finishes, merges = (
+        [x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in of.row_values]
+        for of in (finished, merged)
+    )
     pooled_maps = (*pooled.maps, *(window.body if window else ()))
-    used = taken((*stored.maps, *reduced.maps, *finished.maps, *pooled_maps, *only.stores, *only.reductions, *behind_stores))
+    used = taken(
+        (*stored.maps, *reduced.maps, *finished.maps, *pooled_maps, *only.stores, *only.reductions, *behind_stores)
+    )
     outer, inner = common.load_statements(stored.loads, vec, read_from)
     if schedule.outputs.exchanges:
         store_outer, store_inner, close = _exchanged(only.stores, args)
     else:
         store_outer, store_inner, close = common.store_statements(only.stores, vec, args, "store_pixels")
-    within = [x for x in (*stored.loads, *(() if schedule.outputs.exchanges else only.stores)) if common.one_by_one(x, vec)]
+    within = [
+        x for x in (*stored.loads, *(() if schedule.outputs.exchanges else only.stores)) if common.one_by_one(x, vec)
+    ]
     texts = {
         "row_values": [v.name for v in rows if v.name in used],
         "row_statements": _statements(rows, read_from, "col" if schedule.across else "0"),
         "of_pixels": _statements(pixels, read_from),
         "pooled": [*map(_spelled, pooled_maps)],
         "finished": _statements(finishes, read_from),
-        "last": [*_statements(last, read_from, "col"), *common.store_statements(behind_stores, 1, args)[1]] if schedule.across else [],
-        "prefetched": [f"{symbol('prefetch_line')}({read_from[x.tensor]} + {x.access.index()});" for x in stored.loads if _is_prefetched(x, vec)],
+        "last": [*_statements(last, read_from, "col"), *common.store_statements(behind_stores, 1, args)[1]]
+        if schedule.across
+        else [],
+        "prefetched": [
+            f"{symbol('prefetch_line')}({read_from[x.tensor]} + {x.access.index()});"
+            for x in stored.loads
+            if _is_prefetched(x, vec)
+        ],
         "outer": outer + store_outer,
         "inner": inner + [*map(_spelled, stored.maps)] + store_inner,
         "close": close,
         "reduced": _statements(single, read_from, "col"),
-        "merged": _statements(merges, read_from) + [store_statement(store, written(store, args), "row", "0") for store in only.row_stores],
+        "merged": _statements(merges, read_from)
+        + [store_statement(store, written(store, args), "row", "0") for store in only.row_stores],
     }
     across = [*last, *behind_stores, *merges, *only.row_stores] if schedule.across else []
-    elementwise = _pointers([*rows, *pixels, *pooled_maps, *finishes, *stored.loads, *stored.maps, *single, *only.stores, *across], args)
+    elementwise = _pointers(
+        [*rows, *pixels, *pooled_maps, *finishes, *stored.loads, *stored.maps, *single, *only.stores, *across], args
+    )
     behind = _pointers([*merges, *only.row_stores], args)
     name = window.name if window else program.contraction.name
     return {
@@ -240,7 +279,10 @@ def _epilogue(program: Program, args: list[Argument], schedule: ImplicitGemm) ->
         "member_names": [a.name for a in elementwise],
         "merge_parameters": signature(behind, early=True)["parameters"],
         "merge_arguments": signature(behind)["arguments"],
-        "reductions": [_reduction(r, at) for r, at in zip(only.reductions, itertools.accumulate((len(r.names) for r in only.reductions), initial=0))],
+        "reductions": [
+            _reduction(r, at)
+            for r, at in zip(only.reductions, itertools.accumulate((len(r.names) for r in only.reductions), initial=0))
+        ],
         "inner_col": by_col((*within, *stored.maps)),
         "reduced_row": by_row((*single, *pixels)),
         "reduced_col": by_col(single),
@@ -256,14 +298,22 @@ def _epilogue(program: Program, args: list[Argument], schedule: ImplicitGemm) ->
 def _pointers(steps: Sequence[Step], args: Sequence[Argument]) -> list[Argument]:
     """The arguments, read or written, through which steps load and store."""
     read_from = sources(args)
-    names = {read_from[x.tensor] for x in steps if isinstance(x, Load) and x.tensor} | {written(x, args) for x in steps if isinstance(x, Store)}
+    names = {read_from[x.tensor] for x in steps if isinstance(x, Load) and x.tensor} | {
+        written(x, args) for x in steps if isinstance(x, Store)
+    }
     return [a for a in args if a.role in ("in", "out") and a.name in names]
 
 
 def _is_prefetched(load: Load, vec: int) -> bool:
     """Whether a load reads pixels of each channel, where they lie beside each other as results do."""
     place = load.access
-    return bool(load.tensor) and place.takes_row and place.takes_col and not place.mask and (vec == 1 or place.mode(vec) == "vector")
+    return (
+        bool(load.tensor)
+        and place.takes_row
+        and place.takes_col
+        and not place.mask
+        and (vec == 1 or place.mode(vec) == "vector")
+    )
 
 
 def _exchanged(stores: Sequence[Store], args: Sequence[Argument]) -> tuple[list[str], list[str], list[str]]:
@@ -271,7 +321,11 @@ def _exchanged(stores: Sequence[Store], args: Sequence[Argument]) -> tuple[list[
     names = [f"{store.tensor}_results" for store in stores]
     held = [f"{DTYPES[store.dtype].memory} {name}[STORES];" for store, name in zip(stores, names)]
     puts = [f"{name}[t] = {store_value(store)};" for store, name in zip(stores, names)]
-    return held, puts, [f"{written(store, args)}[{store.access.index()}] = {name}[t];" for store, name in zip(stores, names)]
+    return (
+        held,
+        puts,
+        [f"{written(store, args)}[{store.access.index()}] = {name}[t];" for store, name in zip(stores, names)],
+    )
 
 
 @dataclass(frozen=True)
@@ -292,7 +346,11 @@ class _Steps:
                 found.add(name)
                 waiting += by_name[name].args
         rows = {v.name for v in (*plan.row_loads, *plan.row_maps, *only.row_maps)}
-        elements = [s for s in (*program.loads, *program.steps) if not isinstance(s, (Reduce, Window)) and s.level == ELEMENT and s.name in found]
+        elements = [
+            s
+            for s in (*program.loads, *program.steps)
+            if not isinstance(s, (Reduce, Window)) and s.level == ELEMENT and s.name in found
+        ]
         loads, maps = (tuple(x for x in elements if (x in program.loads) == first) for first in (True, False))
         return cls(loads, maps, frozenset(found & rows))
 
@@ -303,7 +361,9 @@ def _spelled(step: Map | Load) -> str:
 
 def _statements(steps: Sequence[Map | Load], read_from: dict[str, str], col: str = "0") -> list[str]:
     """The statements of values of a row, or of one element in column ``col``."""
-    return [load_statement(x, read_from, "row", col) if isinstance(x, Load) and not x.args else _spelled(x) for x in steps]
+    return [
+        load_statement(x, read_from, "row", col) if isinstance(x, Load) and not x.args else _spelled(x) for x in steps
+    ]
 
 
 def _reduction(r: Reduce, at: int) -> dict[str, object]:
@@ -311,17 +371,28 @@ def _reduction(r: Reduce, at: int) -> dict[str, object]:
     combine, names, values = SPELLED[r.kind], ", ".join(r.names), f"{r.names[0]}_values"
     if r.kind == "sum":  # in two steps: rounding of equal values, as behind images of zeros, adds up over long sums
         part = f"{r.names[0]}_part"
-        every = [f"float {part} = {values}[0];", "#pragma unroll", f"for (int i = 1; i < VALUES; ++i) {part} += {values}[i];", f"{r.names[0]} += {part};"]
+        every = [
+            f"float {part} = {values}[0];",
+            "#pragma unroll",
+            f"for (int i = 1; i < VALUES; ++i) {part} += {values}[i];",
+            f"{r.names[0]} += {part};",
+        ]
     elif combine.take:
         every = ["#pragma unroll", f"for (int i = 0; i < VALUES; ++i) {combine.take.format(*r.names, f'{values}[i]')}"]
     else:
-        every = [f"{symbol('moments_some')}<VALUES>({names}, {values}, inside);" if r.kind == "moments" else f"{symbol('merge_chunk')}<VALUES>({names}, {values});"]
+        every = [
+            f"{symbol('moments_some')}<VALUES>({names}, {values}, inside);"
+            if r.kind == "moments"
+            else f"{symbol('merge_chunk')}<VALUES>({names}, {values});"
+        ]
     return {
         "kind": r.kind,
         "arg": r.arg,
         "values": values,
         "identity": {"sum": "0.0f", "min": "INFINITY"}.get(r.kind, "-INFINITY"),
-        "results": [{"name": name, "start": start, "at": at + n} for n, (name, start) in enumerate(zip(r.names, combine.starts))],
+        "results": [
+            {"name": name, "start": start, "at": at + n} for n, (name, start) in enumerate(zip(r.names, combine.starts))
+        ],
         "every": every,
         "merge": combine.merged(r.names, [f"other_{name}" for name in r.names]),
     }

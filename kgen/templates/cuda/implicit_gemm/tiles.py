@@ -9,7 +9,8 @@ _WARP_COLS = 64  # pixels; a warp's tile
 
 @dataclass(frozen=True)
 class WarpTile:
-    """A block's tile of the variant ``gather``: ``warps_m`` x ``warps_n`` warps, each ``16 * mma_m`` channels by 64 pixels.
+    """A block's tile of the variant ``gather``: ``warps_m`` x ``warps_n`` warps, each ``16 * mma_m`` channels by 64
+    pixels.
 
     ``blocks`` run on a multiprocessor at a time. ``rate`` is how many products full tiles add up, in millions a
     microsecond and multiprocessor.
@@ -88,8 +89,9 @@ class WarpgroupTile:
 
 Tile = WarpTile | WarpgroupTile
 
-#: The tiles of each variant by their names. After the bar stand the warps, where others have as large a tile. More of them hide
-#: latencies of long chains behind the product. Fewer leave room for two blocks: one stores while the other multiplies.
+#: The tiles of each variant by their names. After the bar stand the warps, where others have as large a tile. More of
+#: them hide latencies of long chains behind the product. Fewer leave room for two blocks: one stores while the other
+#: multiplies.
 TILES: dict[str, dict[str, Tile]] = {
     "direct": {
         "128x128": WarpTile(2, 2, 4, blocks=2, rate=0.7),

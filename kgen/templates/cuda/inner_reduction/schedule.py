@@ -127,8 +127,8 @@ class InnerReduction(common.Launched, InPlace):
 class Ring:
     """Slots of shared memory through which rows come: each thread copies vectors to its own places, ahead of their use.
 
-    A slot has room for one vector of each of the ``loads`` by each thread. A row takes ``steps`` slots; the others take the
-    beginning of the next row.
+    A slot has room for one vector of each of the ``loads`` by each thread. A row takes ``steps`` slots; the others take
+    the beginning of the next row.
     """
 
     loads: tuple[Load, ...]
@@ -180,12 +180,18 @@ def rows_in_cache(task: Task, program: Program) -> int:
 def slots_of_ring(hardware: Hardware, threads: int, loads: tuple[Load, ...]) -> int:
     """Slots that a block's shared memory has room for, where 1024 threads share a multiprocessor."""
     beside = 1024 // threads
-    room = min(hardware.shared_bytes_per_block, hardware.shared_bytes_per_multiprocessor // beside - 1024) - SHARED_ASIDE
+    room = (
+        min(hardware.shared_bytes_per_block, hardware.shared_bytes_per_multiprocessor // beside - 1024) - SHARED_ASIDE
+    )
     return room // (SLOT_BYTES * threads * max(1, len(loads)))
 
 
 def through_ring(program: Program, vec: int) -> tuple[Load, ...]:
     """The loads that more than one pass needs, of neighbouring elements that no other row reads."""
     first, *_, last = passes_of(program, keep=False).passes
-    found = [x for x in first.loads if x in last.loads and x.tensor and x.access.full and not (x.access.mask or x.access.spelled)]
+    found = [
+        x
+        for x in first.loads
+        if x in last.loads and x.tensor and x.access.full and not (x.access.mask or x.access.spelled)
+    ]
     return tuple(x for x in found if x.access.mode(vec) == "vector" and DTYPES[x.dtype].nbytes * vec == SLOT_BYTES)

@@ -24,8 +24,8 @@ from kgen.templates.cuda.inner_reduction.schedule import (
     through_ring,
 )
 
-#: Registers that a thread may spend on the kept row before occupancy falls too far. Blocks that share a row may spend more,
-#: because their other choice is to read it again.
+#: Registers that a thread may spend on the kept row before occupancy falls too far. Blocks that share a row may spend
+#: more, because their other choice is to read it again.
 MOST_KEPT, MOST_KEPT_SHARED = 64, 96
 
 SHORT_ROW = 1024  # columns; up to it, a warp takes a row
@@ -36,11 +36,11 @@ MOST_BLOCKS = 2048  # blocks that share a row by way of the workspace
 MOST_TERMS = 16384  # terms of a sum that a thread adds up, where blocks may share a row
 BLOCKS_A_MULTIPROCESSOR = (2, 24)  # the least and the most that a split puts on each, where it can choose
 
-#: Threads of blocks that share a row by way of the workspace. The first two give about twice as many blocks as run at a time.
-#: That took 0.6% less time than once as many (8 GB on an H200).
+#: Threads of blocks that share a row by way of the workspace. The first two give about twice as many blocks as run at a
+#: time. That took 0.6% less time than once as many (8 GB on an H200).
 BUSIEST_THREADS = (1024, 256, 512, 128)
-#: Bytes of each operand that a block takes of a tensor that is reduced as a whole, one after the other. Blocks of so much, more than
-#: run at a time, took 0.8% less of 8 GB than whole waves of blocks that take turns (H200).
+#: Bytes of each operand that a block takes of a tensor that is reduced as a whole, one after the other. Blocks of so
+#: much, more than run at a time, took 0.8% less of 8 GB than whole waves of blocks that take turns (H200).
 PART_BYTES = 128 << 10
 PART_THREADS = (512, 1024, 256, 128)
 RING_THREADS = (512, 1024)  # threads of blocks that keep rows in shared memory; fewer were slower on an H200
@@ -58,7 +58,10 @@ def takes(program: Program) -> bool:
 
 def space(task: Task) -> Space:
     decide = partial(InnerReduction, task)
-    of_ways = [decide(block=512, row_per="block", reduction="warp_shuffle", vec=1, row="registers", softmax=way) for way in ("online", "two_pass")]
+    of_ways = [
+        decide(block=512, row_per="block", reduction="warp_shuffle", vec=1, row="registers", softmax=way)
+        for way in ("online", "two_pass")
+    ]
     online, cols, least = of_ways[0].program, of_ways[0].program.cols, min(of.passes.kept for of in of_ways)
     passes = len(passes_of(online, keep=True).passes)
     several = one_pass(online)
@@ -68,11 +71,15 @@ def space(task: Task) -> Space:
     fixed = isinstance(online.col_size, int)
     # Whether one block keeps a row in its registers; where none does, a pass more is one more read of the memory.
     one_keeps = passes > 1 and fixed and least * cols <= MOST_KEPT * 512 // (STRIP if online.strided else 1)
-    # A block of 512 threads finds too few vectors of 16 bytes in such a row. Warps took 3% less of a whole problem's time.
+    # A block of 512 threads finds too few vectors of 16 bytes in such a row. Warps took 3% less of a whole problem's
+    # time.
     short = cols <= SHORT_ROW and online.rows >= 16 * task.hardware.multiprocessors
     axes = [
         Axis("block", (512, 256, 1024, 128)),
-        Axis("row_per", ("line", "block", "warp") if online.strided else ("warp", "block") if short else ("block", "warp")),
+        Axis(
+            "row_per",
+            ("line", "block", "warp") if online.strided else ("warp", "block") if short else ("block", "warp"),
+        ),
         Axis("reduction", ("warp_shuffle", "shared_tree")),
         common.vector_axis(online),
     ]
@@ -92,11 +99,24 @@ def space(task: Task) -> Space:
     def sharing(how: str, blocks: tuple[int, ...]) -> tuple[Axis, ...]:
         """The axes where so many blocks share a row."""
         row_per = tuple(r for r in ("line", "block") if r == "block" or online.strided)
-        chosen = {"rows": (1,), "row_per": row_per, "blocks": blocks, "merge": (how,), "reduction": ("warp_shuffle", "shared_tree") if "line" in row_per else ("warp_shuffle",)}
+        chosen = {
+            "rows": (1,),
+            "row_per": row_per,
+            "blocks": blocks,
+            "merge": (how,),
+            "reduction": ("warp_shuffle", "shared_tree") if "line" in row_per else ("warp_shuffle",),
+        }
         if how == "last_block" and not online.strided:
             chosen["block"] = PART_THREADS if blocks[0] == _parts(online) > fewest else BUSIEST_THREADS
         if how == "ring":
-            chosen |= {"block": RING_THREADS, "merge": ("team",), "row": ("shared",), "vec": (_ring_vec(online),), "row_per": ("block",), "reduction": ("warp_shuffle",)}
+            chosen |= {
+                "block": RING_THREADS,
+                "merge": ("team",),
+                "row": ("shared",),
+                "vec": (_ring_vec(online),),
+                "row_per": ("block",),
+                "reduction": ("warp_shuffle",),
+            }
         if how in ("team", "ring"):
             chosen["launch"] = ("plain",)
         crowded = how == "cluster" and online.narrow and least * cols > MOST_KEPT * 512 * CLUSTERS[0]
@@ -109,46 +129,92 @@ def space(task: Task) -> Space:
     registers = (*threads, "rows", "row", "softmax", "moments")
     constraints = (
         common.vector_width(online.col_size),
-        Constraint("warp_reduction", ("row_per", "reduction"),
+        Constraint(
+            "warp_reduction",
+            ("row_per", "reduction"),
             "a warp reduces by shuffles, lines by a tree in shared memory; a block can do both",
-            lambda s: s.row_per == "block" or (s.reduction == "warp_shuffle") == (s.row_per == "warp")),
-        Constraint("idle_threads", threads, f"half of the threads or more would have no column of {cols}",
-            lambda s: s.row_per == "warp" or s.lanes * s.vec < 2 * max(cols, 32 * s.vec)),
-        Constraint("kept_registers", registers,
-            f"more than {MOST_KEPT} registers a thread to keep the row, or {MOST_KEPT_SHARED} of blocks that share it: it would spill or starve the multiprocessor",
-            lambda s: s.held <= (MOST_KEPT_SHARED if s.blocks != 1 else MOST_KEPT)),
-        Constraint("block_registers", registers,
+            lambda s: s.row_per == "block" or (s.reduction == "warp_shuffle") == (s.row_per == "warp"),
+        ),
+        Constraint(
+            "idle_threads",
+            threads,
+            f"half of the threads or more would have no column of {cols}",
+            lambda s: s.row_per == "warp" or s.lanes * s.vec < 2 * max(cols, 32 * s.vec),
+        ),
+        Constraint(
+            "kept_registers",
+            registers,
+            f"more than {MOST_KEPT} registers a thread to keep the row, or {MOST_KEPT_SHARED} of blocks that share it: "
+            "it would spill or starve the multiprocessor",
+            lambda s: s.held <= (MOST_KEPT_SHARED if s.blocks != 1 else MOST_KEPT),
+        ),
+        Constraint(
+            "block_registers",
+            registers,
             "a block of this many threads would need more registers than a multiprocessor has",
-            lambda s: (s.held + 32) * s.block <= task.hardware.registers_per_multiprocessor),
-        Constraint("rows_of_warps", ("row_per", "rows"),
+            lambda s: (s.held + 32) * s.block <= task.hardware.registers_per_multiprocessor,
+        ),
+        Constraint(
+            "rows_of_warps",
+            ("row_per", "rows"),
             "a warp takes one row; two rows at once are for whole blocks, and more of them for lines",
-            lambda s: s.rows == 1 or s.strip or (s.row_per == "block" and s.rows == 2)),
-        Constraint("vectors_of_lines", ("row_per", "vec"),
+            lambda s: s.rows == 1 or s.strip or (s.row_per == "block" and s.rows == 2),
+        ),
+        Constraint(
+            "vectors_of_lines",
+            ("row_per", "vec"),
             "neighbouring columns of a line lie apart in memory: there is no vector of them",
-            lambda s: not s.strip or s.vec == 1),
-        Constraint("rows_for_all", ("row_per", "rows"),
+            lambda s: not s.strip or s.vec == 1,
+        ),
+        Constraint(
+            "rows_for_all",
+            ("row_per", "rows"),
             f"so many rows to a block that {online.rows} rows do not fill the chip",
-            lambda s: s.rows == 1 or online.rows >= s.rows * (STRIP if s.strip else 1) * task.hardware.multiprocessors),
-        Constraint("shared_memory", ("reduction", "block", "rows", "blocks"),
+            lambda s: s.rows == 1 or online.rows >= s.rows * (STRIP if s.strip else 1) * task.hardware.multiprocessors,
+        ),
+        Constraint(
+            "shared_memory",
+            ("reduction", "block", "rows", "blocks"),
             "the tree of several rows would need more shared memory than a block has without asking",
-            lambda s: s.reduction == "warp_shuffle"
-            or 4 * s.block * s.rows * (1 + int(s.blocks != 1 or paired and s.rows > 1)) * _slots(online) <= 48 << 10),
-        Constraint("rows_per_warp", ("row_per",), f"a warp for a row of {cols} leaves most of the chip idle",
-            lambda s: s.row_per != "warp" or cols <= 8192),
-        Constraint("blocks_for_all", (*threads, "merge"),
+            lambda s: (
+                s.reduction == "warp_shuffle"
+                or 4 * s.block * s.rows * (1 + int(s.blocks != 1 or paired and s.rows > 1)) * _slots(online) <= 48 << 10
+            ),
+        ),
+        Constraint(
+            "rows_per_warp",
+            ("row_per",),
+            f"a warp for a row of {cols} leaves most of the chip idle",
+            lambda s: s.row_per != "warp" or cols <= 8192,
+        ),
+        Constraint(
+            "blocks_for_all",
+            (*threads, "merge"),
             "so few blocks that some multiprocessors get none, or so many that merging costs more than they win",
-            lambda s: s.merge != "last_block"
-            or (fewest <= s.units or s.steps <= 4)
-            and (s.units <= most * 256 // s.block or online.rows == 1 and s.units == _parts(online))),
-        Constraint("terms_of_a_thread", threads,
+            lambda s: (
+                s.merge != "last_block"
+                or (fewest <= s.units or s.steps <= 4)
+                and (s.units <= most * 256 // s.block or online.rows == 1 and s.units == _parts(online))
+            ),
+        ),
+        Constraint(
+            "terms_of_a_thread",
+            threads,
             f"a thread would add up more than {MOST_TERMS} terms: more blocks are faster and more exact",
-            lambda s: not shared or s.steps * s.vec <= MOST_TERMS),
-        Constraint("team_in_block", ("block", "blocks", "merge"),
+            lambda s: not shared or s.steps * s.vec <= MOST_TERMS,
+        ),
+        Constraint(
+            "team_in_block",
+            ("block", "blocks", "merge"),
             "each thread reads what one block of the team found: a team has no more blocks than a block has threads",
-            lambda s: s.merge != "team" or s.blocks <= s.block),
-        Constraint("ring", ("block", "blocks", "row"),
+            lambda s: s.merge != "team" or s.blocks <= s.block,
+        ),
+        Constraint(
+            "ring",
+            ("block", "blocks", "row"),
             "the blocks' shared memory does not hold a row, or a smaller team holds it as well",
-            lambda s: s.row != "shared" or s.blocks in rings.get(s.block, ())),
+            lambda s: s.row != "shared" or s.blocks in rings.get(s.block, ()),
+        ),
     )
     found = {"one_block": tuple(axes), **{how: sharing(how, counts) for how, counts in shared}}
     if through_rings:
@@ -159,12 +225,16 @@ def space(task: Task) -> Space:
         return how in found and passes > 1 and fixed and least * cols <= MOST_KEPT_SHARED * 512 * max(dict(shared)[how])
 
     lead, few = "one_block", online.rows < task.hardware.multiprocessors
-    if "ring" in found and several != "moments" and not online.narrow:  # the fastest on an H200, but not for Welford's moments
+    if (
+        "ring" in found and several != "moments" and not online.narrow
+    ):  # the fastest on an H200, but not for Welford's moments
         lead = "ring"
     elif cols > MOST_KEPT * 512 and not online.strided:  # one block alone would read a long row again, or be too few
         if keeps("cluster"):
             lead = "cluster"
-        elif "team" in found and passes > 1:  # of few rows at a time, each is read again from registers or the level-2 cache
+        elif (
+            "team" in found and passes > 1
+        ):  # of few rows at a time, each is read again from registers or the level-2 cache
             lead = "team"
         elif few:
             lead = next((how for how, _ in shared), lead)
@@ -186,7 +256,10 @@ def _shared(task: Task, online: Program, kept: int) -> list[tuple[str, tuple[int
     if _rereads(task, online, kept):
         held = rows_in_cache(task, online)  # as many teams fill the chip, of as few blocks as they may have
         teams = sorted(teams, key=lambda size: (size * held < 2 * chip, abs(size * held - 2 * chip)))
-    return [*([("cluster", CLUSTERS)] if common.sm(task.hardware) >= 90 else []), *([("team", tuple(teams))] if teams else [])]
+    return [
+        *([("cluster", CLUSTERS)] if common.sm(task.hardware) >= 90 else []),
+        *([("team", tuple(teams))] if teams else []),
+    ]
 
 
 def _teams(program: Program, hardware: Hardware) -> dict[int, tuple[int, ...]]:
@@ -224,7 +297,10 @@ def _rereads(task: Task, program: Program, kept: int) -> bool:
 
     Kept in registers, a row would leave none for another team, which works while this one waits.
     """
-    return rows_in_cache(task, program) > 1 or kept * program.cols > MOST_KEPT_SHARED * 512 * 2 * task.hardware.multiprocessors
+    return (
+        rows_in_cache(task, program) > 1
+        or kept * program.cols > MOST_KEPT_SHARED * 512 * 2 * task.hardware.multiprocessors
+    )
 
 
 def _parts(online: Program) -> int:

@@ -45,7 +45,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Columns:
-    """The statements of a thread's columns, from the outside: of all rows, of one row around a vector, and of one element."""
+    """The statements of a thread's columns, from the outside: of all rows, of one row around a vector, and of one
+    element."""
 
     outer: list[str]
     head: list[str]
@@ -72,7 +73,8 @@ class Whole:
 
 @dataclass(frozen=True)
 class PassText:
-    """One pass over the row. ``met`` merges both kinds of pairs, ``merges`` what another block found; ``again`` reduces that."""
+    """One pass over the row. ``met`` merges both kinds of pairs, ``merges`` what another block found; ``again`` reduces
+    that."""
 
     number: int
     comment: str
@@ -115,23 +117,36 @@ class Statements:
 
     def _pass(self, of: Pass, interleaved: bool) -> PassText:
         stored = () if interleaved else tuple(s.tensor for s in (*of.stores, *of.row_stores))
-        reductions = [self._reduction(r, *((False,) if interleaved else (r.arg in (*of.keeps, *of.held), self._in_order(of, r)))) for r in of.reductions]
+        reductions = [
+            self._reduction(r, *((False,) if interleaved else (r.arg in (*of.keeps, *of.held), self._in_order(of, r))))
+            for r in of.reductions
+        ]
         results, blocks = self.results(of.reductions), self.schedule.blocks
         shared = bool(of.reductions) and blocks > 1
         stores = [store_statement(s, written(s, self.arguments), value=self.at(s.arg)) for s in of.row_stores]
         return PassText(
-            of.number, describe(of, stored), bool(of.stores), reductions, self._columns(of, reductions), results,
+            of.number,
+            describe(of, stored),
+            bool(of.stores),
+            reductions,
+            self._columns(of, reductions),
+            results,
             partials=self.exchange.partials(results) if shared else [],
             met=self._met(of.reductions) if self.schedule.paired else [],
-            merges=[SPELLED[r.kind].merged(r.names, [f"__ldcg({name}_partial + other * rows)" for name in r.names]) for r in of.reductions],
+            merges=[
+                SPELLED[r.kind].merged(r.names, [f"__ldcg({name}_partial + other * rows)" for name in r.names])
+                for r in of.reductions
+            ],
             again=[*map(self._call, of.reductions)] if shared else [],
             values=self.row_values((), of.row_maps),
             row_stores=Rows(self._head(of.row_stores, guard=True), stores),
-        )  # fmt: skip
+        )
 
     def row_values(self, loads: Sequence[Load], maps: Sequence[Map | Load]) -> Whole:
         """Values of the whole row, from memory or from other values of the row."""
-        texts = {x.name: load_value(x, self.sources, "row", "0") for x in loads} | {m.name: spell(m, "cuda", self.at) for m in maps}
+        texts = {x.name: load_value(x, self.sources, "row", "0") for x in loads} | {
+            m.name: spell(m, "cuda", self.at) for m in maps
+        }
         own = [x for x in (*loads, *maps) if self.rows > 1 and x.name in self._row_level]
         same = [f"const {self.type(x.name)} {x.name} = {texts[x.name]};" for x in (*loads, *maps) if x not in own]
         declared = [f"{self.type(x.name)} {x.name}[{self.rows}];" for x in own]
@@ -167,7 +182,9 @@ class Statements:
         found = [part for r in reductions for part in zip(r.names, SPELLED[r.kind].types, SPELLED[r.kind].starts)]
         if self.integer != "int":
             return found
-        return [(name, "int", str(_INT_MAX)) if type_ == PLACE else (name, type_, start) for name, type_, start in found]
+        return [
+            (name, "int", str(_INT_MAX)) if type_ == PLACE else (name, type_, start) for name, type_, start in found
+        ]
 
     # Columns
 
@@ -177,46 +194,89 @@ class Statements:
             return self._pairs(of, reductions)
         across = self.rows if schedule.neighbours else 1
         own, shared = ([x for x in of.loads if follows_row(x) == is_own] for is_own in (True, False))
-        together = [x for x in own if across > 1 and x.level != ROW and x.tensor and not x.access.mask and x.access.mode(across, "row") == "vector"]
+        together = [
+            x
+            for x in own
+            if across > 1
+            and x.level != ROW
+            and x.tensor
+            and not x.access.mask
+            and x.access.mode(across, "row") == "vector"
+        ]
         ringed = [x for x in schedule.ring.loads if x in own] if schedule.ring else []
         single = [x for x in own if x not in together and (not schedule.ring or x not in schedule.ring.loads)]
         # Loads past the cache stay behind the stores in front of them: beside stores, too few would be in flight.
         once = {x.name for x in own if x.name in self._once and self._last_pass[x.name] == of.number and not of.stores}
         outer, inner = common.load_statements(shared, vec, self.sources)
         before, row_inner = common.load_statements(single, vec, self.sources, once)
-        before += [f"const auto {x.name}_vector = slots[{schedule.ring.slot('slot', x)} * {schedule.block}];" for x in ringed]
-        row_inner += [f"const {self.type(x.name)} {x.name} = {loaded(f'{x.name}_vector.v[j]', x.dtype)};" for x in ringed]
-        outer += [f"const auto {x.name}_rows = {symbol('load_vector')}<{across}>({self.sources[x.tensor]} + {x.access.index('first_row')});" for x in together]
-        row_inner += [f"const {self.type(x.name)} {x.name} = {loaded(f'{x.name}_rows.v[r]', x.dtype)};" for x in together]
+        before += [
+            f"const auto {x.name}_vector = slots[{schedule.ring.slot('slot', x)} * {schedule.block}];" for x in ringed
+        ]
+        row_inner += [
+            f"const {self.type(x.name)} {x.name} = {loaded(f'{x.name}_vector.v[j]', x.dtype)};" for x in ringed
+        ]
+        outer += [
+            f"const auto {x.name}_rows = {symbol('load_vector')}<{across}>({self.sources[x.tensor]} + "
+            f"{x.access.index('first_row')});"
+            for x in together
+        ]
+        row_inner += [
+            f"const {self.type(x.name)} {x.name} = {loaded(f'{x.name}_rows.v[r]', x.dtype)};" for x in together
+        ]
         inner += row_inner + [f"const {self.type(name)} {name} = {self._kept(name)};" for name in of.held]
         maps_before, maps = common.map_statements(of, vec, self.at)
-        inner += maps + [f"{self._kept(name)} = {name};" for name in of.keeps] + [line for r in reductions for line in r.inner]
+        inner += (
+            maps
+            + [f"{self._kept(name)} = {name};" for name in of.keeps]
+            + [line for r in reductions for line in r.inner]
+        )
         stored = [s for s in of.stores if across > 1 and s.access.mode(across, "row") == "vector"]
-        gather, store_inner, store = common.store_statements([s for s in of.stores if s not in stored], vec, self.arguments, self.store_vector)
+        gather, store_inner, store = common.store_statements(
+            [s for s in of.stores if s not in stored], vec, self.arguments, self.store_vector
+        )
         outer += [f"Vector<{DTYPES[s.dtype].memory}, {across}> {s.tensor}_result;" for s in stored]
         inner += [f"{s.tensor}_result.v[r] = {store_value(s)};" for s in stored]
-        behind = [f"{self.store_vector}<{across}>({written(s, self.arguments)} + {s.access.index('first_row')}, {s.tensor}_result);" for s in stored]
+        behind = [
+            f"{self.store_vector}<{across}>({written(s, self.arguments)} + {s.access.index('first_row')}, "
+            f"{s.tensor}_result);"
+            for s in stored
+        ]
         chunks = [line for r in reductions for line in r.outer]
         return Columns(
-            outer, self._head((*shared, *single, *of.maps, *(s for s in of.stores if s not in stored))), [*before, *maps_before, *chunks, *gather], inner,
-            store_inner, [line for r in reductions for line in r.close], store, behind, by_col((*shared, *single, *of.maps, *together, *of.stores)),
-        )  # fmt: skip
+            outer,
+            self._head((*shared, *single, *of.maps, *(s for s in of.stores if s not in stored))),
+            [*before, *maps_before, *chunks, *gather],
+            inner,
+            store_inner,
+            [line for r in reductions for line in r.close],
+            store,
+            behind,
+            by_col((*shared, *single, *of.maps, *together, *of.stores)),
+        )
 
     def _pairs(self, of: Pass, reductions: list[Reduction]) -> Columns:
         """The columns of a thread whose loads take two rows each."""
         loads, beside = [x for x in of.loads if x.tensor], self.program.row_loops[-1]
         # The first of the rows side by side, in that column.
         starts = {x: replace(x.access, offset=x.access.offset.subs(beside.symbol, 0)).index("first_row") for x in loads}
-        pairs = [f"const auto {x.name}_pair = {symbol('load_vector')}<2>({self.sources[x.tensor]} + {starts[x]} + place);" for x in loads]
+        pairs = [
+            f"const auto {x.name}_pair = {symbol('load_vector')}<2>({self.sources[x.tensor]} + {starts[x]} + place);"
+            for x in loads
+        ]
         inner = [f"const {self.type(x.name)} {x.name} = {loaded(f'{x.name}_pair.v[j]', x.dtype)};" for x in loads]
-        inner += [f"const {self.type(x.name)} {x.name} = {load_value(x, self.sources, 'row', 'col')};" for x in of.loads if not x.tensor]
+        inner += [
+            f"const {self.type(x.name)} {x.name} = {load_value(x, self.sources, 'row', 'col')};"
+            for x in of.loads
+            if not x.tensor
+        ]
         inner += [f"const {value_type(m.dtype)} {m.name} = {spell(m, 'cuda', self.at)};" for m in of.maps]
         return Columns([], [], pairs, inner + [line for r in reductions for line in r.inner], [], [], [], [], True)
 
     # Rows
 
     def _head(self, steps: Sequence[Step], guard: bool = False) -> list[str]:
-        """The statements that find one of a block's rows where ``steps`` need it; with ``guard``, the loop ends behind the last row.
+        """The statements that find one of a block's rows where ``steps`` need it; with ``guard``, the loop ends behind
+        the last row.
 
         Others read the last row instead.
         """
@@ -225,7 +285,11 @@ class Statements:
             return []
         number = "first_row + r" if schedule.apart == 1 else f"first_row + r * {schedule.apart}"
         if schedule.paired:
-            found = [f"const int number = inner + r / 2 * {2 * STRIP} + r % 2;", "if (number >= end) break;", "const long long row = first_row - begin + number;"]
+            found = [
+                f"const int number = inner + r / 2 * {2 * STRIP} + r % 2;",
+                "if (number >= end) break;",
+                "const long long row = first_row - begin + number;",
+            ]
         elif schedule.neighbours:
             found, guard = ["const long long row = first_row + r;"], False
         elif guard:
@@ -242,17 +306,30 @@ class Statements:
         schedule = self.schedule
         how = "shuffle" if schedule.reduction == "warp_shuffle" else "lines" if schedule.strip else "tree"
         rows = f", {self.rows * (2 if schedule.paired else 1)}" if self.rows > 1 else ""
-        return f"{symbol(f'reduce_{r.kind}_{how}')}<{schedule.lanes // schedule.blocks}, {self._sites}{rows}>({', '.join(r.names)});"
+        return (
+            f"{symbol(f'reduce_{r.kind}_{how}')}<{schedule.lanes // schedule.blocks}, "
+            f"{self._sites}{rows}>({', '.join(r.names)});"
+        )
 
     def _in_order(self, of: Pass, r: Reduce) -> bool:
         """Whether each thread meets the places of values one after the other."""
-        return of.number % 2 == 0 and any(x.name == r.args[-1] and not x.tensor and x.access.index() == "col" for x in of.loads)
+        return of.number % 2 == 0 and any(
+            x.name == r.args[-1] and not x.tensor and x.access.index() == "col" for x in of.loads
+        )
 
     def _reduction(self, r: Reduce, kept: bool = False, in_order: bool = False) -> Reduction:
         combine, results = SPELLED[r.kind], self.results([r])
         take, starts = combine.take, [start for _, _, start in results]
         if in_order and combine.in_order:
-            first = "lane * 2 + odd" if self.schedule.paired else "first" if self.schedule.parted else "lane" if self.vec == 1 else f"lane * {self.vec}"
+            first = (
+                "lane * 2 + odd"
+                if self.schedule.paired
+                else "first"
+                if self.schedule.parted
+                else "lane"
+                if self.vec == 1
+                else f"lane * {self.vec}"
+            )
             take, starts = combine.in_order, [*starts[:-1], first]
         before = [self._declared(name, type_, start) for (name, type_, _), start in zip(results, starts)]
         own, call = [self.at(name) for name in r.names], self._call(r)
@@ -265,13 +342,22 @@ class Statements:
         chunk = f"{r.arg}_chunk"
         function = symbol({"softmax": "merge_chunk", "moments": "moments_chunk"}[r.kind])
         close = f"{function}<{self.vec}>({', '.join(own)}, {chunk});"
-        return Reduction(before, [f"float {chunk}[{self.vec}];"], [f"{chunk}[{'j' if self.vec > 1 else 0}] = {r.arg};"], [close], "", call)
+        return Reduction(
+            before,
+            [f"float {chunk}[{self.vec}];"],
+            [f"{chunk}[{'j' if self.vec > 1 else 0}] = {r.arg};"],
+            [close],
+            "",
+            call,
+        )
 
     def _declared(self, name: str, type_: str, start: str) -> str:
         if self.rows == 1:
             return f"{type_} {name} = {start};"
         starts = [start] * self.rows
-        if self.schedule.paired:  # of each row, by the columns where its pair begins at the thread's own row, and by the others
+        if (
+            self.schedule.paired
+        ):  # of each row, by the columns where its pair begins at the thread's own row, and by the others
             starts += [start.replace("+ odd", "+ 1 - odd")] * self.rows
         return f"{type_} {name}[{len(starts)}] = {{{', '.join(starts)}}};"
 

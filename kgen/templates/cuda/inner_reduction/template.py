@@ -1,9 +1,9 @@
 """Inner reductions in CUDA: maps, reductions along the row, maps; a block or a warp for each row.
 
-    a block or a warp takes a row, or a block takes two       passes.cu.j2
-    lines of threads take rows that lie side by side          passes.cu.j2; pairs of half types: pairs.cu.j2
-    blocks share a row, each a part of it                     shared.cu.j2
-    rows come to shared memory while others are stored        ring.cu.j2
+a block or a warp takes a row, or a block takes two       passes.cu.j2
+lines of threads take rows that lie side by side          passes.cu.j2; pairs of half types: pairs.cu.j2
+blocks share a row, each a part of it                     shared.cu.j2
+rows come to shared memory while others are stored        ring.cu.j2
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from kgen.templates.cuda.inner_reduction.space import space, takes
 from kgen.templates.cuda.inner_reduction.statements import Statements
 
 LONG_STEPS = 64  # vectors of a thread of a block that shares a row; of so many, 16 in flight took 1% less than 4 (H200)
-BYTES_AHEAD = 64  # bytes that a thread with several rows requests at once; 1024 such threads saturate the memory of an H200
+BYTES_AHEAD = (
+    64  # bytes that a thread with several rows requests at once; 1024 such threads saturate the memory of an H200
+)
 
 
 def render(schedule: InnerReduction) -> Rendering:
@@ -32,7 +34,11 @@ def render(schedule: InnerReduction) -> Rendering:
     fixed = isinstance(program.col_size, int)
     cols, row_limit = (str(program.cols), "rows") if fixed else ("cols", str(program.rows))
     interleaved = ring is not None and len(plan.passes) == 2 and not (plan.row_loads or plan.row_maps)
-    rows_at_once, side_by_side, tile = threads * blocks // lanes * rows, rows_beside(program), STRIP * rows - 1  # pairs overlap those of the next tile
+    rows_at_once, side_by_side, tile = (
+        threads * blocks // lanes * rows,
+        rows_beside(program),
+        STRIP * rows - 1,
+    )  # pairs overlap those of the next tile
     context = {
         "columns": program.cols if fixed else "any number of columns",
         "cols": cols,
@@ -56,8 +62,13 @@ def render(schedule: InnerReduction) -> Rendering:
         "row_count": program.rows,
         "limit": row_limit,
         "rows_used": schedule.strip or lanes < threads or rows > 1 or schedule.merge == "last_block",
-        "row_used": bool(schedule.concatenations) or schedule.merge == "last_block" or by_row((*program.loads, *program.steps, *program.stores)),
-        "units": f"{row_limit} / {side_by_side} * {-(-side_by_side // tile)}" if schedule.paired else row_limit if rows_at_once == 1
+        "row_used": bool(schedule.concatenations)
+        or schedule.merge == "last_block"
+        or by_row((*program.loads, *program.steps, *program.stores)),
+        "units": f"{row_limit} / {side_by_side} * {-(-side_by_side // tile)}"
+        if schedule.paired
+        else row_limit
+        if rows_at_once == 1
         else f"({row_limit} + {rows_at_once - 1}) / {rows_at_once}",
         "counters": of.exchange.counters,
         "most_teams": schedule.teams,
@@ -73,7 +84,7 @@ def render(schedule: InnerReduction) -> Rendering:
         "row_values": of.row_values(plan.row_loads, plan.row_maps),
         "passes": of.passes(interleaved),
         "results": of.results(program.reductions),
-    }  # fmt: skip
+    }
     return rendering(schedule, [*args, *of.exchange.arguments], context)
 
 
@@ -88,7 +99,8 @@ def _columns(of: Statements, cols: str) -> dict[str, Any]:
     if cols == "cols":
         part = f"const {of.integer} part = (cols + {whole - 1}) / {whole} * {step};"
     copies = [
-        f"{symbol('copy_async')}(place + {ring.slot('slot', x)} * {SLOT_BYTES * schedule.block}, {of.sources[x.tensor]} + {x.access.index()});"
+        f"{symbol('copy_async')}(place + {ring.slot('slot', x)} * {SLOT_BYTES * schedule.block}, "
+        f"{of.sources[x.tensor]} + {x.access.index()});"
         for x in (ring.loads if ring else ())
     ]
     place = next((x.access for x in program.loads if x.tensor), None)
@@ -102,7 +114,9 @@ def _columns(of: Statements, cols: str) -> dict[str, Any]:
         "part": part,  # whole steps of a block's threads, one after the other
         "copies": copies,
         "memory": DTYPES[ring.loads[0].dtype].memory if ring else "",
-        "begin": replace(place, offset=place.offset.subs(program.col_loops[0].symbol, 0)).index("first_row") if schedule.paired and place else "",
+        "begin": replace(place, offset=place.offset.subs(program.col_loops[0].symbol, 0)).index("first_row")
+        if schedule.paired and place
+        else "",
     }
 
 
@@ -123,9 +137,20 @@ def _operands(of: Statements) -> list[dict[str, Any]]:
     """The concatenations of which each row lies in one operand."""
     found = []
     for one in of.schedule.concatenations:
-        parts = [{"condition": x.condition, "pointer": of.sources[x.tensor], "numbers": [*zip(one.numbers, x.numbers)]} for x in one.parts]
+        parts = [
+            {"condition": x.condition, "pointer": of.sources[x.tensor], "numbers": [*zip(one.numbers, x.numbers)]}
+            for x in one.parts
+        ]
         memory = DTYPES[one.load.dtype].memory
-        found.append({"name": one.load.name, "type": memory, "pointer": of.sources[one.load.tensor], "parts": parts[:-1], "last": parts[-1]})
+        found.append(
+            {
+                "name": one.load.name,
+                "type": memory,
+                "pointer": of.sources[one.load.tensor],
+                "parts": parts[:-1],
+                "last": parts[-1],
+            }
+        )
     return found
 
 

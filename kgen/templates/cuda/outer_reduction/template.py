@@ -34,38 +34,64 @@ class OuterReduction(common.Launched):
 
 def takes(program: Program) -> bool:
     """Programs that end with moments over the batch and store nothing else."""
-    return program.moments_of is not None and program.floats and program.plain and not (program.contraction or program.stores)
+    return (
+        program.moments_of is not None
+        and program.floats
+        and program.plain
+        and not (program.contraction or program.stores)
+    )
 
 
 def space(task: Task) -> Space:
     program = task.program()
     cols, rows = program.cols, program.rows
-    # One block for each group of columns would leave half of the chip idle. Several took 2.7% less of a whole problem's time.
+    # One block for each group of columns would leave half of the chip idle. Several took 2.7% less of a whole problem's
+    # time.
     few = cols <= 32 * task.hardware.multiprocessors
     axes = (
         Axis("block", (1024, 512, 256, 128)),
-        Axis("combine", ("last_block", "one_block", "atomics", "two_kernels") if few else ("one_block", "last_block", "atomics", "two_kernels")),
+        Axis(
+            "combine",
+            ("last_block", "one_block", "atomics", "two_kernels")
+            if few
+            else ("one_block", "last_block", "atomics", "two_kernels"),
+        ),
         Axis("vec", (4, 8, 2, 1) if few and program.narrow else (8, 2, 4, 1) if program.narrow else (2, 4, 1)),
         Axis("splits", (4, 8, 1, 16, 32) if few else (1, 8, 4, 16, 32)),
         *common.launch_axis(task),
     )
     constraints = (
-        Constraint("splits_to_combine", ("splits", "combine"),
+        Constraint(
+            "splits_to_combine",
+            ("splits", "combine"),
             "one block takes all rows, and then there is nothing to combine; several are combined",
-            lambda s: (s.splits == 1) == (s.combine == "one_block")),
-        Constraint("threads_to_merge", ("block", "vec"),
+            lambda s: (s.splits == 1) == (s.combine == "one_block"),
+        ),
+        Constraint(
+            "threads_to_merge",
+            ("block", "vec"),
             "the block's first threads merge its lines, one for each column: it needs as many threads as columns",
-            lambda s: s.block >= 32 * s.vec),
+            lambda s: s.block >= 32 * s.vec,
+        ),
         common.vector_width(program.col_size),
-        Constraint("rows_for_all", ("block", "splits"),
+        Constraint(
+            "rows_for_all",
+            ("block", "splits"),
             f"{rows} rows are too few to give every line of every block one",
-            lambda s: s.lines * s.splits <= max(rows, s.lines)),
-        Constraint("shared_memory", ("block", "vec"),
+            lambda s: s.lines * s.splits <= max(rows, s.lines),
+        ),
+        Constraint(
+            "shared_memory",
+            ("block", "vec"),
             "the lines' moments would need more shared memory than a block has without asking",
-            lambda s: (2 * 32 * s.vec + 1) * s.lines * 4 <= 48 << 10),
-        Constraint("too_many_blocks", ("block", "vec", "splits"),
+            lambda s: (2 * 32 * s.vec + 1) * s.lines * 4 <= 48 << 10,
+        ),
+        Constraint(
+            "too_many_blocks",
+            ("block", "vec", "splits"),
             "more blocks than the chip can run in four rounds: merging them costs more than they win",
-            lambda s: s.groups * s.splits * s.block <= 4 * 2048 * max(task.hardware.multiprocessors, 1)),
+            lambda s: s.groups * s.splits * s.block <= 4 * 2048 * max(task.hardware.multiprocessors, 1),
+        ),
     )
     return Space(partial(OuterReduction, task), axes, constraints)
 

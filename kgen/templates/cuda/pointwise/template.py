@@ -30,7 +30,10 @@ class Pointwise(common.Launched, InPlace):
     vec: int = parameter("elements in one load or store")
     items: int = parameter("vectors that a thread handles")
     index: str = parameter("whether threads are laid out in tiles or along the whole tensor")
-    order: str = parameter("whether blocks follow the order of memory, go against it, or take all rows of a tile of columns first", "forward")
+    order: str = parameter(
+        "whether blocks follow the order of memory, go against it, or take all rows of a tile of columns first",
+        "forward",
+    )
 
     @property
     def flat(self) -> bool:
@@ -76,7 +79,8 @@ def space(task: Task) -> Space:
     program = task.program()
     cols, orders, fixed = program.cols, _orders(task, program), isinstance(program.col_size, int)
     axes = [
-        # The smallest took 0.4% less time than the next, for 13 GB on an H200. Without vectors, they would store few bytes.
+        # The smallest took 0.4% less time than the next, for 13 GB on an H200. Without vectors, they would store few
+        # bytes.
         Axis("block", (128, 256, 512, 1024) if fixed else (512, 1024, 256, 128)),
         common.vector_axis(program),
         Axis("items", (1, 2, 4) if fixed else (4, 2, 1)),
@@ -87,17 +91,30 @@ def space(task: Task) -> Space:
     ]
     constraints = (
         common.vector_width(program.col_size),
-        Constraint("idle_threads", ("block", "vec", "items", "index"),
+        Constraint(
+            "idle_threads",
+            ("block", "vec", "items", "index"),
             f"half of a block or more would lie beyond a row of {cols}: the flat index serves short rows",
-            lambda s: s.flat or s.tile < 2 * cols or (not fixed and s.tile == _LEAST_TILE)),
-        Constraint("columns_of_the_batch", ("index",),
+            lambda s: s.flat or s.tile < 2 * cols or (not fixed and s.tile == _LEAST_TILE),
+        ),
+        Constraint(
+            "columns_of_the_batch",
+            ("index",),
             "the flat index would divide by a number of columns that is known at run time alone",
-            lambda s: fixed or not s.flat),
-        Constraint("one_block", ("index",), "a block takes more than a row: the flat index would divide for nothing",
-            lambda s: not s.flat or cols < 65536),
-        Constraint("tiles_of_columns", ("block", "vec", "items", "index", "order"),
+            lambda s: fixed or not s.flat,
+        ),
+        Constraint(
+            "one_block",
+            ("index",),
+            "a block takes more than a row: the flat index would divide for nothing",
+            lambda s: not s.flat or cols < 65536,
+        ),
+        Constraint(
+            "tiles_of_columns",
+            ("block", "vec", "items", "index", "order"),
             f"all rows of a tile come first: it needs tiles, and a grid has at most {MOST_TILES} beside each other",
-            lambda s: s.order != "across" or (not s.flat and -(-cols // s.tile) <= MOST_TILES)),
+            lambda s: s.order != "across" or (not s.flat and -(-cols // s.tile) <= MOST_TILES),
+        ),
     )
     return Space(partial(Pointwise, task), tuple(axes), constraints)
 
@@ -121,7 +138,8 @@ def _element(load: Load, vec: int) -> str:
 
 @dataclass(frozen=True)
 class _Member:
-    """A load or store of every ``count``-th element of a vector, from the ``number``-th on; ``place`` is the vector's."""
+    """A load or store of every ``count``-th element of a vector, from the ``number``-th on; ``place`` is the
+    vector's."""
 
     vector: str
     count: int
@@ -130,7 +148,8 @@ class _Member:
 
     def element(self, vec: int) -> str:
         first = f"j * {self.count}" if vec > 1 else ""
-        return f"{self.vector}.v[{' + '.join(filter(None, (first, str(self.number) if self.number or not first else '')))}]"
+        number = str(self.number) if self.number or not first else ""
+        return f"{self.vector}.v[{' + '.join(filter(None, (first, number)))}]"
 
 
 def _interleaved(accesses: Sequence[Load] | Sequence[Store], vec: int) -> dict[Any, _Member]:
@@ -169,15 +188,26 @@ def render(schedule: Pointwise) -> Rendering:
     first = [x for x in _loaded_first(only.loads, vec, items) if x not in together]
     alone = len(task.plan.steps) == 1  # nothing else wants the cache: past it, GELU took 1% longer on an H200
     read_from = sources(arguments)  # loads go through the cache: past it, 4 GB took 2% longer, and 200 MB as long
-    outer, inner = common.load_statements([x for x in only.loads if x not in first and x not in together], vec, read_from)
-    outer = _of_groups(together, read_from, f"const auto {{vector}} = {symbol('load_vector')}<{{width}}>({{address}});", vec) + outer
-    inner = [f"const {value_type(x.dtype)} {x.name} = {loaded(of.element(vec), x.dtype)};" for x, of in together.items()] + inner
+    outer, inner = common.load_statements(
+        [x for x in only.loads if x not in first and x not in together], vec, read_from
+    )
+    outer = (
+        _of_groups(
+            together, read_from, f"const auto {{vector}} = {symbol('load_vector')}<{{width}}>({{address}});", vec
+        )
+        + outer
+    )
+    inner = [
+        f"const {value_type(x.dtype)} {x.name} = {loaded(of.element(vec), x.dtype)};" for x, of in together.items()
+    ] + inner
     inner = [f"const {value_type(x.dtype)} {x.name} = {_element(x, vec)};" for x in first] + inner
     before_maps, maps = common.map_statements(only, vec)
     outer, inner = outer + before_maps, inner + maps
     streams = not alone and common.streams(task) and not any(map(task.read_later, task.kernel.outputs))
     by = "stream_vector" if streams else "store_vector"
-    store_outer, store_inner, close = common.store_statements([s for s in only.stores if s not in stored_together], vec, arguments, by)
+    store_outer, store_inner, close = common.store_statements(
+        [s for s in only.stores if s not in stored_together], vec, arguments, by
+    )
     targets = {s.tensor: written(s, arguments) for s in only.stores}
     store_outer += _of_groups(stored_together, targets, "Vector<{ctype}, {width}> {vector};", vec)
     store_inner += [f"{of.element(vec)} = {store_value(s)};" for s, of in stored_together.items()]
@@ -203,9 +233,14 @@ def render(schedule: Pointwise) -> Rendering:
         "row_statements": row_values,
         "outer": outer,
         "inner": inner,
-        "declared": [f"{f'Vector<{DTYPES[x.dtype].memory}, {vec}>' if vec > 1 else value_type(x.dtype)} {_of_items(x, vec)}[{items}];" for x in first],
+        "declared": [
+            f"{f'Vector<{DTYPES[x.dtype].memory}, {vec}>' if vec > 1 else value_type(x.dtype)} "
+            f"{_of_items(x, vec)}[{items}];"
+            for x in first
+        ],
         "ahead": [
-            f"{_of_items(x, vec)}[item] = {common.load_vector(x, vec, read_from, False) if vec > 1 else load_value(x, read_from)};"
+            f"{_of_items(x, vec)}[item] = "
+            f"{common.load_vector(x, vec, read_from, False) if vec > 1 else load_value(x, read_from)};"
             for x in first
         ],
         "close": close,

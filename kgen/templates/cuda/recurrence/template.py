@@ -117,7 +117,10 @@ class Recurrent(Schedule):
 
     @property
     def shared_bytes(self) -> int:
-        of_states, of_products = nbytes(self.of.dtype) * self.padded_slice * self.pitch, 4 * self.splits * self.padded_rows * self.slice
+        of_states, of_products = (
+            nbytes(self.of.dtype) * self.padded_slice * self.pitch,
+            4 * self.splits * self.padded_rows * self.slice,
+        )
         return (of_states + of_products) * (2 if self.of.depth > 1 else 1)
 
     @cached_property
@@ -153,23 +156,63 @@ def space(task: Task) -> Space:
     units = tuple(dict.fromkeys(min(n, of.hidden) for n in (least, -(-least // 4) * 4, 2 * least, 4 * least)))
     batch = of.batch if isinstance(of.batch, int) else program.rows
     slices = tuple(dict.fromkeys(min(-(-batch // parts), _MOST_SLICE) for parts in (1, 2, 4)))
-    axes = (Axis("units", units), Axis("warps", (8, 12, 16, 4)), Axis("slice", slices), Axis("together", (_MMA_STATES,) if is_narrow(of.dtype) else (2, 4, 1)))
-    return Space(partial(Recurrent, task), axes, (
-        Constraint("registers", ("units", "warps", "slice", "together"), "its weights do not fit in registers",
-                   lambda s: s.registers <= min(hardware.registers_per_thread, hardware.registers_per_multiprocessor // s.threads)),
-        Constraint("shared_bytes", ("units", "warps", "slice", "together"), "more shared memory than a block may have",
-                   lambda s: s.shared_bytes <= hardware.shared_bytes_per_block),
-        Constraint("sums", ("units", "warps", "together"), "a lane has one sum at most of those that a warp adds up",
-                   lambda s: s.narrow or s.warp_rows * s.together <= 32),
-        Constraint("idle_warps", ("units", "warps"), "a warp without a row of the weights waits for the others",
-                   lambda s: s.narrow or s.warps <= of.cell.gates * s.units),
-        Constraint("whole_parts", ("units", "warps"), "warps share groups of 16 rows of the weights, each with as large a part of k",
-                   lambda s: not s.narrow or (s.splits > 0 and s.warps % s.groups == 0 and s.k // 16 % s.splits == 0)),
-        Constraint("tensor_cores", ("together",), "products of half types need the tensor cores of sm_80",
-                   lambda s: not s.narrow or hardware.capability >= 80),
-        Constraint("whole_groups", ("slice", "together"), "a group of rows that is larger than a slice multiplies zeros",
-                   lambda s: s.narrow or s.together <= s.slice),
-    ))  # fmt: skip
+    axes = (
+        Axis("units", units),
+        Axis("warps", (8, 12, 16, 4)),
+        Axis("slice", slices),
+        Axis("together", (_MMA_STATES,) if is_narrow(of.dtype) else (2, 4, 1)),
+    )
+    return Space(
+        partial(Recurrent, task),
+        axes,
+        (
+            Constraint(
+                "registers",
+                ("units", "warps", "slice", "together"),
+                "its weights do not fit in registers",
+                lambda s: (
+                    s.registers
+                    <= min(hardware.registers_per_thread, hardware.registers_per_multiprocessor // s.threads)
+                ),
+            ),
+            Constraint(
+                "shared_bytes",
+                ("units", "warps", "slice", "together"),
+                "more shared memory than a block may have",
+                lambda s: s.shared_bytes <= hardware.shared_bytes_per_block,
+            ),
+            Constraint(
+                "sums",
+                ("units", "warps", "together"),
+                "a lane has one sum at most of those that a warp adds up",
+                lambda s: s.narrow or s.warp_rows * s.together <= 32,
+            ),
+            Constraint(
+                "idle_warps",
+                ("units", "warps"),
+                "a warp without a row of the weights waits for the others",
+                lambda s: s.narrow or s.warps <= of.cell.gates * s.units,
+            ),
+            Constraint(
+                "whole_parts",
+                ("units", "warps"),
+                "warps share groups of 16 rows of the weights, each with as large a part of k",
+                lambda s: not s.narrow or (s.splits > 0 and s.warps % s.groups == 0 and s.k // 16 % s.splits == 0),
+            ),
+            Constraint(
+                "tensor_cores",
+                ("together",),
+                "products of half types need the tensor cores of sm_80",
+                lambda s: not s.narrow or hardware.capability >= 80,
+            ),
+            Constraint(
+                "whole_groups",
+                ("slice", "together"),
+                "a group of rows that is larger than a slice multiplies zeros",
+                lambda s: s.narrow or s.together <= s.slice,
+            ),
+        ),
+    )
 
 
 def render(schedule: Recurrent) -> Rendering:
@@ -179,32 +222,66 @@ def render(schedule: Recurrent) -> Rendering:
     output = output_pointer(of.result(OUTPUT)) if of.result(OUTPUT) else ""
     element = DTYPES[of.dtype].memory
     workspace = f"reinterpret_cast<{element}*>(workspace)" if schedule.narrow else "workspace"
-    memories = [f"{workspace} + {number} * {elements}" for number in range(of.depth - 1)] + [output or f"{workspace} + {of.depth - 1} * {elements}"]
+    memories = [f"{workspace} + {number} * {elements}" for number in range(of.depth - 1)] + [
+        output or f"{workspace} + {of.depth - 1} * {elements}"
+    ]
     kept = of.depth - bool(output)  # layers whose outputs are no result
     if kept:
         extents = [str(of.hidden * of.directions * kept), *sizes_of(of).values()]
         args.append(Argument("workspace", "workspace", size=" * ".join(extents) + (" // 2" if schedule.narrow else "")))
     fields = [name for name in ("weight", "bias", "inner_weight", "inner_bias") if getattr(of.layers[-1], name)]
     layers = [
-        [*(pointer(tensor) if (tensor := getattr(layer, name)) else "nullptr" for name in fields), memories[number // of.directions]]
+        [
+            *(pointer(tensor) if (tensor := getattr(layer, name)) else "nullptr" for name in fields),
+            memories[number // of.directions],
+        ]
         for number, layer in enumerate(of.layers)
     ]
-    last = [(state, output_pointer(of.result(kind))) for state, kind in (("hidden", HIDDEN), ("cell", CELL)) if of.result(kind)]
+    last = [
+        (state, output_pointer(of.result(kind)))
+        for state, kind in (("hidden", HIDDEN), ("cell", CELL))
+        if of.result(kind)
+    ]
     own = [a for a in args if a.tensor in (of.products, *of.states) or a.name in dict(last).values()]
     shared = recurrent_context(of, "cuda")
     context = {
         **shared,
-        "threads": schedule.threads, "units": schedule.units, "slice": schedule.slice, "together": schedule.together,
-        "blocks": schedule.blocks, "k": schedule.k, "warp_rows": schedule.warp_rows, "padded_rows": schedule.padded_rows,
-        "narrow": schedule.narrow, "type": element, "vector": "uint4" if schedule.narrow else "float4", "per_vector": schedule.per_vector, "pitch": schedule.pitch,
-        "warps": schedule.warps, "groups": schedule.groups, "tiles": schedule.tiles, "splits": schedule.splits, "mma": symbol(DTYPES[of.dtype].mma) if schedule.narrow else "",
-        "peek": symbol("peek_halves" if schedule.narrow else "peek"), "publish": symbol("publish_half" if schedule.narrow else "publish"),
+        "threads": schedule.threads,
+        "units": schedule.units,
+        "slice": schedule.slice,
+        "together": schedule.together,
+        "blocks": schedule.blocks,
+        "k": schedule.k,
+        "warp_rows": schedule.warp_rows,
+        "padded_rows": schedule.padded_rows,
+        "narrow": schedule.narrow,
+        "type": element,
+        "vector": "uint4" if schedule.narrow else "float4",
+        "per_vector": schedule.per_vector,
+        "pitch": schedule.pitch,
+        "warps": schedule.warps,
+        "groups": schedule.groups,
+        "tiles": schedule.tiles,
+        "splits": schedule.splits,
+        "mma": symbol(DTYPES[of.dtype].mma) if schedule.narrow else "",
+        "peek": symbol("peek_halves" if schedule.narrow else "peek"),
+        "publish": symbol("publish_half" if schedule.narrow else "publish"),
         "is_published": symbol("halves_are_published" if schedule.narrow else "is_published"),
-        "padded_slice": schedule.padded_slice, "owned": schedule.owned, "vectors": schedule.vectors, "in_flight": schedule.in_flight, "ahead": schedule.ahead, "shared_bytes": schedule.shared_bytes,
-        "depth": of.depth, "biased": bool(of.layers[0].bias), "first_layer": of.first, "fields": fields, "layers": layers, "last": last,
+        "padded_slice": schedule.padded_slice,
+        "owned": schedule.owned,
+        "vectors": schedule.vectors,
+        "in_flight": schedule.in_flight,
+        "ahead": schedule.ahead,
+        "shared_bytes": schedule.shared_bytes,
+        "depth": of.depth,
+        "biased": bool(of.layers[0].bias),
+        "first_layer": of.first,
+        "fields": fields,
+        "layers": layers,
+        "last": last,
         "kept": [state for state in of.cell.states if state in shared["used"] or state in dict(last)],
         "begins": [(workspace, f"{kept} * {elements}")] * bool(kept) + [(output, elements)] * bool(output),
-    }  # fmt: skip
+    }
     found = rendering(schedule, args, context)
     mine = {"parameters": ", ".join(map(declared, own)), "arguments": ", ".join(a.name for a in own)}
     return replace(found, context={**found.context, **mine})

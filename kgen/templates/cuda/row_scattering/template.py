@@ -1,7 +1,9 @@
-"""Scatters in CUDA whose results belong to rows: a block keeps those of its rows in shared memory, and writes them once.
+"""Scatters in CUDA whose results belong to rows: a block keeps those of its rows in shared memory, and writes them
+once.
 
-Where values are taken in at places of their own row, no other block has a share of the row's elements. Memory then sees each
-element of a result once, in order. A sum of one number is the count of its values: integers are counted faster than floats are added.
+Where values are taken in at places of their own row, no other block has a share of the row's elements. Memory then sees
+each element of a result once, in order. A sum of one number is the count of its values: integers are counted faster
+than floats are added.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _MOST_AT_ONCE = 1024  # columns that a block of 256 threads takes at once, in ve
 
 @dataclass(frozen=True)
 class Result:
-    """A result in shared memory: its name there, the C type of what is kept, and the statements that begin and finish ``width`` elements."""
+    """A result in shared memory: its name there, the C type of what is kept, and the statements that begin and finish
+    ``width`` elements."""
 
     own: str
     kept: str
@@ -58,34 +61,60 @@ class RowScattering(Schedule):
 def _fits(program: Program, rows: int) -> bool:
     """Whether shared memory holds the results of so many rows, and enough blocks are left."""
     elements = [(of, s.dtype) for s in program.scatters if (of := owned(program, s))]
-    return rows == 1 or (program.rows >= FEWEST_ROWS * rows and rows * sum(of.elements * nbytes(dtype) for of, dtype in elements) <= MOST_BYTES)
+    return rows == 1 or (
+        program.rows >= FEWEST_ROWS * rows
+        and rows * sum(of.elements * nbytes(dtype) for of, dtype in elements) <= MOST_BYTES
+    )
 
 
 def takes(program: Program) -> bool:
-    """Programs of many rows with elements of the results to themselves, as many as shared memory holds; sums may be in any order."""
-    if not program.scatters or not isinstance(program.col_size, int) or program.rows < FEWEST_ROWS or any(s.ordered for s in program.scatters):
+    """Programs of many rows with elements of the results to themselves, as many as shared memory holds; sums may be in
+    any order."""
+    if (
+        not program.scatters
+        or not isinstance(program.col_size, int)
+        or program.rows < FEWEST_ROWS
+        or any(s.ordered for s in program.scatters)
+    ):
         return False
     found = [(s, owned(program, s)) for s in program.scatters]
-    return all(of is not None for _, of in found) and sum(of.elements * nbytes(s.dtype) for s, of in found if of) <= MOST_BYTES
+    return (
+        all(of is not None for _, of in found)
+        and sum(of.elements * nbytes(s.dtype) for s, of in found if of) <= MOST_BYTES
+    )
 
 
 def space(task: Task) -> Space[RowScattering]:
     program = task.program()
     enough = next((rows for rows in _ROWS if rows * program.cols >= _MOST_AT_ONCE and _fits(program, rows)), 1)
-    axes = (Axis("block", (256, 128, 512)), common.vector_axis(program), Axis("rows", tuple(dict.fromkeys((enough, *_ROWS)))))
+    axes = (
+        Axis("block", (256, 128, 512)),
+        common.vector_axis(program),
+        Axis("rows", tuple(dict.fromkeys((enough, *_ROWS)))),
+    )
     constraints = (
         common.vector_width(program.col_size),
-        Constraint("shared_memory", ("rows",), "the results of so many rows do not fit a block's shared memory, or too few blocks are left for the device",
-                   lambda s: _fits(program, s.rows)),
-        Constraint("busy_threads", ("block", "vec", "rows"), "fewer rows keep the block's threads as busy",
-                   lambda s: s.rows == 1 or s.rows // 4 * program.cols < 4 * s.block * s.vec),
-    )  # fmt: skip
+        Constraint(
+            "shared_memory",
+            ("rows",),
+            "the results of so many rows do not fit a block's shared memory, or too few blocks are left for the device",
+            lambda s: _fits(program, s.rows),
+        ),
+        Constraint(
+            "busy_threads",
+            ("block", "vec", "rows"),
+            "fewer rows keep the block's threads as busy",
+            lambda s: s.rows == 1 or s.rows // 4 * program.cols < 4 * s.block * s.vec,
+        ),
+    )
     return Space(partial(RowScattering, task), axes, constraints)
 
 
 def render(schedule: RowScattering) -> Rendering:
     program, vec, rows = schedule.program, schedule.vec, schedule.rows
-    counts = {s.arg for s, _, value in schedule.parts if value is not None} - {a for step in program.steps for a in step.args}
+    counts = {s.arg for s, _, value in schedule.parts if value is not None} - {
+        a for step in program.steps for a in step.args
+    }
     counts -= {s.arg for s, _, value in schedule.parts if value is None}
     plan = passes_of(program, keep=True)
     (only,) = plan.passes
@@ -129,7 +158,11 @@ def _result(scatter: Scatter, of: Owned, value: Const | None, rows: int) -> Resu
     """How a result begins and ends: ``at`` is an element of the block's, ``first`` its first row."""
     ctype, own, by = DTYPES[scatter.dtype].memory, _own(scatter), begin(scatter)
     at = f"first * {of.elements} + at"
-    out, source, start = f"{output_pointer(scatter.tensor)}[{at}]", "", stored(literal(scatter.start, scatter.dtype), scatter.dtype, scatter.dtype)
+    out, source, start = (
+        f"{output_pointer(scatter.tensor)}[{at}]",
+        "",
+        stored(literal(scatter.start, scatter.dtype), scatter.dtype, scatter.dtype),
+    )
     if scatter.source:
         source = f"{pointer(scatter.source)} + {_within(scatter.period, of.elements, rows) if scatter.period else at}"
         start = f"*({source})"
@@ -139,10 +172,19 @@ def _result(scatter: Scatter, of: Owned, value: Const | None, rows: int) -> Resu
         return Result(own, "unsigned", of.elements, 1, f"{own}[at] = 0;", f"{out} = {total};")
     width = 1 if by else math.gcd(of.elements, scatter.period, VECTOR_BYTES // nbytes(scatter.dtype))
     if width == 1:
-        return Result(own, ctype, of.elements, 1, f"{own}[at] = {f'{by}({start})' if by else start};", f"{out} = {own}[at];")
+        return Result(
+            own, ctype, of.elements, 1, f"{own}[at] = {f'{by}({start})' if by else start};", f"{out} = {own}[at];"
+        )
     load, store, fill = symbol("load_vector"), symbol("store_vector"), symbol("fill_vector")
     vector = f"{load}<{width}>({source})" if source else f"{fill}<{ctype}, {width}>({start})"
-    return Result(own, ctype, of.elements, width, f"{store}<{width}>({own} + at, {vector});", f"{store}<{width}>(&{out}, {load}<{width}>({own} + at));")
+    return Result(
+        own,
+        ctype,
+        of.elements,
+        width,
+        f"{store}<{width}>({own} + at, {vector});",
+        f"{store}<{width}>(&{out}, {load}<{width}>({own} + at));",
+    )
 
 
 def _within(period: int, elements: int, rows: int) -> str:
@@ -153,6 +195,11 @@ def _within(period: int, elements: int, rows: int) -> str:
 
 
 TEMPLATE = Template(
-    name="row_scattering", device_type="cuda", file="cuda/row_scattering/row_scattering.cu.j2", takes=takes, schedule=RowScattering,
-    space=space, render=render
-)  # fmt: skip
+    name="row_scattering",
+    device_type="cuda",
+    file="cuda/row_scattering/row_scattering.cu.j2",
+    takes=takes,
+    schedule=RowScattering,
+    space=space,
+    render=render,
+)

@@ -28,7 +28,9 @@ class Scan(common.Launched):
     vec: int = parameter("elements in one load or store")
     items: int = parameter("vectors that a thread handles")
     splits: int = parameter("parts that a row is split into, for more blocks")
-    own: int = parameter("neighbouring columns that a thread gets through shared memory, where no vectors can be read", 1)
+    own: int = parameter(
+        "neighbouring columns that a thread gets through shared memory, where no vectors can be read", 1
+    )
 
     @property
     def lines(self) -> bool:
@@ -62,34 +64,63 @@ def space(task: Task) -> Space:
     )
     constraints = (
         common.vector_width(program.col_size),
-        Constraint("vectors_of_lines", ("row_per", "vec"),
+        Constraint(
+            "vectors_of_lines",
+            ("row_per", "vec"),
             "a thread that takes a row by itself reads columns that lie apart: there is no vector of them",
-            lambda s: not s.lines or s.vec == 1),
-        Constraint("side_by_side", ("row_per",),
+            lambda s: not s.lines or s.vec == 1,
+        ),
+        Constraint(
+            "side_by_side",
+            ("row_per",),
             "neighbouring threads would read columns that lie apart: a warp or a block takes long contiguous rows",
-            lambda s: not s.lines or program.strided or cols <= 32),
-        Constraint("own_of_warps", ("row_per", "vec", "own"),
+            lambda s: not s.lines or program.strided or cols <= 32,
+        ),
+        Constraint(
+            "own_of_warps",
+            ("row_per", "vec", "own"),
             "shared memory puts single elements in order for the threads of a warp",
-            lambda s: s.own == 1 or (s.vec == 1 and not s.lines)),
-        Constraint("idle_threads", ("row_per", "block", "vec", "own", "items"),
+            lambda s: s.own == 1 or (s.vec == 1 and not s.lines),
+        ),
+        Constraint(
+            "idle_threads",
+            ("row_per", "block", "vec", "own", "items"),
             f"half of the threads or more would have no column of {cols}",
-            lambda s: s.lines or s.tile < 2 * cols or s.tile == 32),
-        Constraint("parts_of_tiles", ("row_per", "block", "vec", "own", "items", "splits", "launch"),
+            lambda s: s.lines or s.tile < 2 * cols or s.tile == 32,
+        ),
+        Constraint(
+            "parts_of_tiles",
+            ("row_per", "block", "vec", "own", "items", "splits", "launch"),
             "the parts of a row, one for each block, have a tile or more; their first launch is no early one",
-            lambda s: s.splits == 1 or (s.row_per == "block" and s.splits * s.tile <= cols and not s.early)),
-        Constraint("too_many_blocks", ("block", "splits"), "more blocks than the chip can run in four rounds",
-            lambda s: s.splits == 1 or program.rows * s.splits * s.block <= 4 * 2048 * max(task.hardware.multiprocessors, 1)),
-        Constraint("registers", ("vec", "own", "items"),
+            lambda s: s.splits == 1 or (s.row_per == "block" and s.splits * s.tile <= cols and not s.early),
+        ),
+        Constraint(
+            "too_many_blocks",
+            ("block", "splits"),
+            "more blocks than the chip can run in four rounds",
+            lambda s: (
+                s.splits == 1 or program.rows * s.splits * s.block <= 4 * 2048 * max(task.hardware.multiprocessors, 1)
+            ),
+        ),
+        Constraint(
+            "registers",
+            ("vec", "own", "items"),
             f"more than {most} elements to a thread: it would spill or starve the multiprocessor",
-            lambda s: s.vec * s.own * s.items <= most),
+            lambda s: s.vec * s.own * s.items <= most,
+        ),
     )
     return Space(partial(Scan, task), axes, constraints)
 
 
 def _lies_between_vectors(program: Program) -> bool:
-    """Whether neighbouring elements that are summed or stored are no vectors: a row has an odd length, or is shifted by one column."""
+    """Whether neighbouring elements that are summed or stored are no vectors: a row has an odd length, or is shifted by
+    one column."""
     (scan, *_), accesses = program.scans, [x.access for x in (*program.loads, *program.stores) if x.level == ELEMENT]
-    return not program.strided and (scan.kind, scan.dtype) == ("sum", "float32") and any(a.mode(4) == "gather" for a in accesses)
+    return (
+        not program.strided
+        and (scan.kind, scan.dtype) == ("sum", "float32")
+        and any(a.mode(4) == "gather" for a in accesses)
+    )
 
 
 def render(schedule: Scan) -> Rendering:
@@ -105,9 +136,18 @@ def render(schedule: Scan) -> Rendering:
     items, threads = schedule.items, schedule.block
     turned, vec = schedule.own > 1, schedule.vec * schedule.own
     warps = threads // 32 if schedule.row_per == "block" else 1
-    start = {"float": f"{parts.start}.0f", "double": f"{parts.start}.0", "LinearMap<double>": f"{symbol('linear_map')}(1.0, {parts.start}.0)"}.get(running, parts.start)
+    start = {
+        "float": f"{parts.start}.0f",
+        "double": f"{parts.start}.0",
+        "LinearMap<double>": f"{symbol('linear_map')}(1.0, {parts.start}.0)",
+    }.get(running, parts.start)
     backwards, cols, tile = parts.scan.reverse, program.cols, schedule.tile
-    name, arg = parts.scan.name, f"{symbol('linear_map')}{term.removeprefix('LinearMap')}({', '.join(parts.scan.args)})" if parts.of_pairs else parts.scan.args[0]
+    name, arg = (
+        parts.scan.name,
+        f"{symbol('linear_map')}{term.removeprefix('LinearMap')}({', '.join(parts.scan.args)})"
+        if parts.of_pairs
+        else parts.scan.args[0],
+    )
     place = f"item * {32 * vec} + j * 32 + lane" if turned else f"(item * 32 + lane){f' * {vec}' if vec > 1 else ''}"
     at = "first + item" if lines else f"first + {f'warp * {tile // warps} + ' if warps > 1 else ''}{place}"
     col = f"const int col = {f'{cols - schedule.vec} - ({at})' if backwards else at};"
@@ -123,26 +163,60 @@ def render(schedule: Scan) -> Rendering:
     element = "running[item]" if lines else f"running[item][{'j' if vec > 1 else 0}]"
     outer, inner = common.load_statements(parts.loads, schedule.vec, sources(args))
     mine = f"turned[{'warp' if warps > 1 else 'threadIdx.x / 32'}]"
-    inner += [*(statement(m, "cuda") for m in parts.maps), f"{f'{mine}[j * 32 + lane]' if turned else element} = {arg};"]
+    inner += [
+        *(statement(m, "cuda") for m in parts.maps),
+        f"{f'{mine}[j * 32 + lane]' if turned else element} = {arg};",
+    ]
     load = [col, *guarded(inner)] if turned else [col, *guarded([*outer, *each(inner)])]
     if turned:
         beyond = block("else", [f"{mine}[j * 32 + lane] = {start};"])
         load = [*load[:-1], f"}} {beyond[0]}", *beyond[1:]] if inside else load
-        load = [*each(load), "__syncwarp();", f"const auto in_order = {symbol('load_vector')}<{vec}>({mine} + lane * {vec});", *each([f"{element} = in_order.v[j];"]), "__syncwarp();"]
+        load = [
+            *each(load),
+            "__syncwarp();",
+            f"const auto in_order = {symbol('load_vector')}<{vec}>({mine} + lane * {vec});",
+            *each([f"{element} = in_order.v[j];"]),
+            "__syncwarp();",
+        ]
     elif inside:
-        load = [*load[:-1], *(f"}} {line}" if not number else line for number, line in enumerate(block("else", each([f"{element} = {start};"]))))]
+        load = [
+            *load[:-1],
+            *(
+                f"}} {line}" if not number else line
+                for number, line in enumerate(block("else", each([f"{element} = {start};"])))
+            ),
+        ]
     outer, inner = common.load_statements(parts.later_loads, schedule.vec, sources(args))
     gather, put, close = common.store_statements(program.stores, schedule.vec, args)
-    here = "carry" if lines else f"{mine}[j * 32 + lane]" if turned else parts.combined("earlier", element) + (".summand" if parts.of_pairs else "")
-    inner = [f"const {value} {name} = {here if running == value else f'static_cast<{value}>({here})'};", *inner, *(statement(m, "cuda") for m in parts.later_maps), *put]
+    here = (
+        "carry"
+        if lines
+        else f"{mine}[j * 32 + lane]"
+        if turned
+        else parts.combined("earlier", element) + (".summand" if parts.of_pairs else "")
+    )
+    inner = [
+        f"const {value} {name} = {here if running == value else f'static_cast<{value}>({here})'};",
+        *inner,
+        *(statement(m, "cuda") for m in parts.later_maps),
+        *put,
+    ]
     if turned:
-        order = [f"Vector<float, {vec}> in_order;", *each([f"in_order.v[j] = {parts.combined('earlier', element)};"]), f"{symbol('store_vector')}<{vec}>({mine} + lane * {vec}, in_order);"]
+        order = [
+            f"Vector<float, {vec}> in_order;",
+            *each([f"in_order.v[j] = {parts.combined('earlier', element)};"]),
+            f"{symbol('store_vector')}<{vec}>({mine} + lane * {vec}, in_order);",
+        ]
         store = [*order, "__syncwarp();", *each([col, *guarded(inner)]), "__syncwarp();"]
     else:
         store = [col, *guarded([*outer, *gather, *each(inner), *close])]
     terms = ("running[item].factor", "running[item].summand") if parts.of_pairs else ("running[item]",)
     carry_on = parts.on("carry", terms)
-    within = "for (int j = 1; j < {v}; ++j) running[item][j] = {c};" if not reverse else "for (int j = {w}; j >= 0; --j) running[item][j] = {c};"
+    within = (
+        "for (int j = 1; j < {v}; ++j) running[item][j] = {c};"
+        if not reverse
+        else "for (int j = {w}; j >= 0; --j) running[item][j] = {c};"
+    )
     before = "running[item][j + 1]" if reverse else "running[item][j - 1]"
     context = {
         "cols": cols,
@@ -162,7 +236,9 @@ def render(schedule: Scan) -> Rendering:
         "up_to_here": parts.combined("so_far", "up_to"),
         "term": term,
         "lane_before": f"{symbol('map_of_lane_before') + '(' if parts.of_pairs else '__shfl_up_sync(~0u, '}through, 1)",
-        "on_from_here": parts.combined("so_far", f"{symbol('map_of_lane') + '(' if parts.of_pairs else '__shfl_sync(~0u, '}through, 31)"),
+        "on_from_here": parts.combined(
+            "so_far", f"{symbol('map_of_lane') + '(' if parts.of_pairs else '__shfl_sync(~0u, '}through, 31)"
+        ),
         "carry_on": carry_on if lines else parts.combined("carry", "totals[side][other]" if warps > 1 else "so_far"),
         "earlier": parts.combined("ahead", "before[item]"),
         "load": load,

@@ -1,6 +1,7 @@
 """Scatters in CUDA: elements taken in at places that are values, by atomic operations.
 
-PyTorch sorts the values of some sums first. Their atomic sums may be in float64, so that many values of one element err no more.
+PyTorch sorts the values of some sums first. Their atomic sums may be in float64, so that many values of one element err
+no more.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ def render(schedule: Scattering) -> Rendering:
         before, within, behind = _lines(scatter, vec, wide is scatter)
         outer, inner, close = outer + before, inner + within, close + behind
     begins = [begun(program, s, wide is s) for s in program.scatters]
-    begins = [replace(b, value=f"{by}({b.value})", width=1) if (by := begin(s)) else b for b, s in zip(begins, program.scatters)]
+    begins = [
+        replace(b, value=f"{by}({b.value})", width=1) if (by := begin(s)) else b
+        for b, s in zip(begins, program.scatters)
+    ]
     context = {
         "threads": schedule.block,
         "vec": vec,
@@ -83,7 +87,11 @@ def render(schedule: Scattering) -> Rendering:
 
 def _lines(scatter: Scatter, vec: int, wide: bool) -> tuple[list[str], list[str], list[str]]:
     """The statements that take values in: in front of a vector's elements, for each of them, and behind them."""
-    out, value, side_by_side = output_pointer(scatter.tensor), taken(scatter), vec > 1 and scatter.access.mode(vec) == "vector"
+    out, value, side_by_side = (
+        output_pointer(scatter.tensor),
+        taken(scatter),
+        vec > 1 and scatter.access.mode(vec) == "vector",
+    )
     place = scatter.access.index()
     if wide:
         out, side_by_side = WIDE, False
@@ -92,9 +100,17 @@ def _lines(scatter: Scatter, vec: int, wide: bool) -> tuple[list[str], list[str]
     found = f"{scatter.tensor}_values"
     if side_by_side and scatter.kind == "last":
         ctype = DTYPES[scatter.dtype].memory
-        return [f"Vector<{ctype}, {vec}> {found};"], [f"{found}.v[j] = {value};"], [f"{symbol('store_vector')}<{vec}>({out} + {place}, {found});"]
+        return (
+            [f"Vector<{ctype}, {vec}> {found};"],
+            [f"{found}.v[j] = {value};"],
+            [f"{symbol('store_vector')}<{vec}>({out} + {place}, {found});"],
+        )
     if side_by_side and (scatter.kind, scatter.dtype) == ("sum", "float32"):
-        return [f"float {found}[{vec}];"], [f"{found}[j] = {value};"], [f"{symbol('atomic_sum_vector')}({out} + {place}, {found});"]
+        return (
+            [f"float {found}[{vec}];"],
+            [f"{found}[j] = {value};"],
+            [f"{symbol('atomic_sum_vector')}({out} + {place}, {found});"],
+        )
     place = scatter.access.index("row", "(col + j)") if vec > 1 else place
     return [], [taken_in(scatter, f"{out} + {place}", wide)], []
 

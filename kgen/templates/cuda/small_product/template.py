@@ -1,7 +1,9 @@
-"""Products of small matrices in CUDA, with the maps and gathers on both sides: each matrix lies in shared memory as a whole.
+"""Products of small matrices in CUDA, with the maps and gathers on both sides: each matrix lies in shared memory as a
+whole.
 
-Operands are float32, and split into two float16 terms in shared memory. A few warps multiply a matrix with tensor cores (mma.sync of
-sm_80), and leave the sums in shared memory. Any element of the results may read any of the sums of its matrix.
+Operands are float32, and split into two float16 terms in shared memory. A few warps multiply a matrix with tensor cores
+(mma.sync of sm_80), and leave the sums in shared memory. Any element of the results may read any of the sums of its
+matrix.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class Small(common.Launched):
 
     @property
     def line(self) -> int:
-        """Elements of a line of terms: 16 bytes more than a whole number of steps, so that eight lines lie in different banks."""
+        """Elements of a line of terms: 16 bytes more than a whole number of steps, so that eight lines lie in different
+        banks."""
         return -(-self.of.k // 16) * 16 + 8
 
     @property
@@ -81,12 +84,31 @@ def takes(program: Program) -> bool:
 def space(task: Task) -> Space[Small]:
     axes = (Axis("warps", (1, 2, 4)), Axis("matrices", (4, 2, 1)), *common.launch_axis(task))
     constraints = (
-        Constraint("shared_memory", ("warps", "matrices"), "the matrices do not fit a block's shared memory", lambda s: 4 * s.floats * s.matrices <= _MOST_BYTES),
-        Constraint("registers", ("warps",), "an operand, or its sums, do not fit the registers of so few warps",
-                   lambda s: s.sums <= _MOST_SUMS and s.held <= _MOST_HELD),
-        Constraint("idle_warps", ("warps",), "a warp would have no tile of rows", lambda s: s.warps == 1 or s.warps <= s.row_tiles),
-        Constraint("threads", ("warps", "matrices"), "a block has few warps for so many matrices, or many for one", lambda s: 2 <= s.warps * s.matrices <= 8),
-    )  # fmt: skip
+        Constraint(
+            "shared_memory",
+            ("warps", "matrices"),
+            "the matrices do not fit a block's shared memory",
+            lambda s: 4 * s.floats * s.matrices <= _MOST_BYTES,
+        ),
+        Constraint(
+            "registers",
+            ("warps",),
+            "an operand, or its sums, do not fit the registers of so few warps",
+            lambda s: s.sums <= _MOST_SUMS and s.held <= _MOST_HELD,
+        ),
+        Constraint(
+            "idle_warps",
+            ("warps",),
+            "a warp would have no tile of rows",
+            lambda s: s.warps == 1 or s.warps <= s.row_tiles,
+        ),
+        Constraint(
+            "threads",
+            ("warps", "matrices"),
+            "a block has few warps for so many matrices, or many for one",
+            lambda s: 2 <= s.warps * s.matrices <= 8,
+        ),
+    )
     return Space(partial(Small, task), axes, constraints)
 
 
@@ -108,7 +130,10 @@ def render(schedule: Small) -> Rendering:
     of = schedule.of
     args = pointers(schedule)
     names = ("left",) if schedule.once else ("left", "right")
-    operands = [_operand(name, part, lines, of.k, turned, sources(args)) for name, part, lines, turned in zip(names, of.parts, (of.rows, of.cols), of.turned)]
+    operands = [
+        _operand(name, part, lines, of.k, turned, sources(args))
+        for name, part, lines, turned in zip(names, of.parts, (of.rows, of.cols), of.turned)
+    ]
     context = {
         "of": of,
         "once": schedule.once,
@@ -148,7 +173,9 @@ def _behind(of: SmallProduct, schedule: Small, read_from: dict[str, str]) -> lis
     def own(step: object) -> object:
         if not isinstance(step, Load) or step.tensor != of.sums:
             return step
-        return replace(step, tensor=_SUMS, access=replace(step.access, offset=step.access.offset - of.rows * of.cols * row.symbol))
+        return replace(
+            step, tensor=_SUMS, access=replace(step.access, offset=step.access.offset - of.rows * of.cols * row.symbol)
+        )
 
     program = replace(of.behind, loads=tuple(map(own, of.behind.loads)), steps=tuple(map(own, of.behind.steps)))
     outer, inner = _statements(program, 1, {**read_from, _SUMS: pointer(_SUMS)})
@@ -157,6 +184,15 @@ def _behind(of: SmallProduct, schedule: Small, read_from: dict[str, str]) -> lis
 
 
 TEMPLATE = Template(
-    name="small_product", device_type="cuda", file="cuda/small_product/small_product.cu.j2", takes=takes, schedule=Small, space=space,
-    render=render, lacks=lacks, arithmetic=common.arithmetic, share=0.3, biased=True,  # tensor cores truncate where they add
-)  # fmt: skip
+    name="small_product",
+    device_type="cuda",
+    file="cuda/small_product/small_product.cu.j2",
+    takes=takes,
+    schedule=Small,
+    space=space,
+    render=render,
+    lacks=lacks,
+    arithmetic=common.arithmetic,
+    share=0.3,
+    biased=True,  # tensor cores truncate where they add
+)

@@ -1,8 +1,8 @@
 """Attention in CUDA: two contractions with an online softmax between, in one kernel (TMA and wgmma of sm_90).
 
-A block has 64 rows of queries to a warpgroup, and goes through tiles of keys and values. One more warpgroup loads these tiles.
-Operands of half types are multiplied as they are. Those of float32 are split into float16 terms, keys and values by a kernel
-in front.
+A block has 64 rows of queries to a warpgroup, and goes through tiles of keys and values. One more warpgroup loads these
+tiles. Operands of half types are multiplied as they are. Those of float32 are split into float16 terms, keys and values
+by a kernel in front.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Attention(OfAttention):
     keys: int = parameter("keys and values in a tile")
     stages: int = parameter("tiles in flight, of keys and of values")
     products: int = parameter("products of float16 terms that stand for one of float32")
-    blocks: str = parameter("one for each tile of rows of queries, or as many as run at once: resident, and each takes several")
+    blocks: str = parameter(
+        "one for each tile of rows of queries, or as many as run at once: resident, and each takes several"
+    )
     loads: str = parameter("what maps of scores read is loaded ahead of these, or late: behind them")
 
     @property
@@ -81,7 +83,9 @@ class Attention(OfAttention):
         loose += _RESIDENT if self.blocks == "resident" else 0
         if self.loads == "ahead":
             loose += self.keys // 2 * sum(nbytes(x.dtype) for x in loaded_in_vectors(self.parts)) // 4
-        return self.keys // 2 + self.terms * self.keys // 4 + result + (_ASIDE_NARROW if self.narrow else _ASIDE) + loose
+        return (
+            self.keys // 2 + self.terms * self.keys // 4 + result + (_ASIDE_NARROW if self.narrow else _ASIDE) + loose
+        )
 
 
 def takes(program: Program) -> bool:
@@ -113,15 +117,31 @@ def space(task: Task) -> Space[Attention]:
         Axis("loads", ("ahead", "late") if loaded_in_vectors(of) else ("late",)),
     )
     constraints = (
-        Constraint("shared_memory", ("warpgroups", "keys", "stages", "products"), "the tiles do not fit a block's shared memory",
-                   lambda s: s.shared_bytes <= task.hardware.shared_bytes_per_block),
-        Constraint("registers", ("warpgroups", "keys", "products", "blocks", "loads"), "scores, probabilities and the result do not fit a thread's registers",
-                   lambda s: s.registers <= _REGISTERS[s.warpgroups]),
-        Constraint("idle_rows", ("warpgroups",), f"a warpgroup would have no row of {of.queries}",
-                   lambda s: s.warpgroups == 1 or 64 * (s.warpgroups - 1) < of.queries),
-        Constraint("idle_keys", ("keys",), f"half of a tile or more would lie beyond {of.keys} keys",
-                   lambda s: s.keys == 64 or s.keys < 2 * of.keys),
-    )  # fmt: skip
+        Constraint(
+            "shared_memory",
+            ("warpgroups", "keys", "stages", "products"),
+            "the tiles do not fit a block's shared memory",
+            lambda s: s.shared_bytes <= task.hardware.shared_bytes_per_block,
+        ),
+        Constraint(
+            "registers",
+            ("warpgroups", "keys", "products", "blocks", "loads"),
+            "scores, probabilities and the result do not fit a thread's registers",
+            lambda s: s.registers <= _REGISTERS[s.warpgroups],
+        ),
+        Constraint(
+            "idle_rows",
+            ("warpgroups",),
+            f"a warpgroup would have no row of {of.queries}",
+            lambda s: s.warpgroups == 1 or 64 * (s.warpgroups - 1) < of.queries,
+        ),
+        Constraint(
+            "idle_keys",
+            ("keys",),
+            f"half of a tile or more would lie beyond {of.keys} keys",
+            lambda s: s.keys == 64 or s.keys < 2 * of.keys,
+        ),
+    )
     return Space(partial(Attention, task), axes, constraints)
 
 

@@ -39,10 +39,19 @@ def space(task: Task) -> Space:
         *common.launch_axis(task),
     )
     constraints = (
-        Constraint("shared_memory", ("tile",), "the tiles of all operands do not fit the shared memory of a block",
-            lambda s: nbytes * s.tile * (s.tile + 1) <= _SHARED_BYTES),
-        alike("tile_in_axes", "tile", min(int(found.along.extent), int(found.across.extent)), 32,
-            "a tile is twice as long as one of the axes: most of it would be idle"),
+        Constraint(
+            "shared_memory",
+            ("tile",),
+            "the tiles of all operands do not fit the shared memory of a block",
+            lambda s: nbytes * s.tile * (s.tile + 1) <= _SHARED_BYTES,
+        ),
+        alike(
+            "tile_in_axes",
+            "tile",
+            min(int(found.along.extent), int(found.across.extent)),
+            32,
+            "a tile is twice as long as one of the axes: most of it would be idle",
+        ),
     )
     return Space(partial(Transposed, task), axes, constraints)
 
@@ -68,7 +77,8 @@ def render(schedule: Transposed) -> Rendering:
         "count": found.count(program.cols),
         "outer": bool(found.outer),
         "turned": [
-            {"name": x.name, "type": value_type(x.dtype), "value": load_value(found.spelled(x), sources(args))} for x in found.turned
+            {"name": x.name, "type": value_type(x.dtype), "value": load_value(found.spelled(x), sources(args))}
+            for x in found.turned
         ],
         "body": body(program, found, args, "cuda"),
     }

@@ -1,7 +1,9 @@
-"""Attention of wide heads in CUDA: a block has all scores of its rows, and then makes results of any width (TMA, wgmma).
+"""Attention of wide heads in CUDA: a block has all scores of its rows, and then makes results of any width (TMA,
+wgmma).
 
-A block has 64 rows of queries and up to 512 keys: scores stay in registers, then probabilities in shared memory. The blocks of a
-cluster share what TMA loads of keys and values. Float32 operands are split into float16 terms, keys and values by a kernel in front.
+A block has 64 rows of queries and up to 512 keys: scores stay in registers, then probabilities in shared memory. The
+blocks of a cluster share what TMA loads of keys and values. Float32 operands are split into float16 terms, keys and
+values by a kernel in front.
 """
 
 from __future__ import annotations
@@ -115,7 +117,15 @@ def render(schedule: Wide) -> Rendering:
 
 
 TEMPLATE = Template(
-    name="wide_attention", device_type="cuda", file="cuda/wide_attention/wide_attention.cu.j2", takes=takes, schedule=Wide,
-    space=space, render=render, lacks=lacks, arithmetic=common.arithmetic,
-    share=0.9, biased=True,  # tensor cores truncate where they add
-)  # fmt: skip
+    name="wide_attention",
+    device_type="cuda",
+    file="cuda/wide_attention/wide_attention.cu.j2",
+    takes=takes,
+    schedule=Wide,
+    space=space,
+    render=render,
+    lacks=lacks,
+    arithmetic=common.arithmetic,
+    share=0.9,
+    biased=True,  # tensor cores truncate where they add
+)

@@ -1,7 +1,7 @@
 """Windows in CUDA: a thread computes a strip of outputs, and reads each input of the strip once.
 
-Where windows lie far apart, neighbouring threads would read inputs far apart. A block then reads whole lines of inputs side
-by side, and reduces them into one line in shared memory. Its threads reduce that along their windows.
+Where windows lie far apart, neighbouring threads would read inputs far apart. A block then reads whole lines of inputs
+side by side, and reduces them into one line in shared memory. Its threads reduce that along their windows.
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ from kgen.templates.cuda import common
 MOST_SPAN = 64  # inputs of a row that one output reads from the first to the last: they stay in registers
 MOST_NEAR = 256  # inputs that the loops of a thread are unrolled over; more make a kernel of many thousand instructions
 MOST_UNROLLED = 16  # input rows of a line that are in flight together
-LEAST_APART = 4  # inputs from one window to the next; from there on, a warp's loads of single inputs touch each sector alone
+LEAST_APART = (
+    4  # inputs from one window to the next; from there on, a warp's loads of single inputs touch each sector alone
+)
 MOST_SHARED = 12288  # inputs of a line in shared memory, which is what a block has without asking
 _WARP = 32
 
-#: Neighbouring outputs to a thread, the likeliest first, by the stride: 16 bytes of input to a load where it can be; H200.
+#: Neighbouring outputs to a thread, the likeliest first, by the stride: 16 bytes of input to a load where it can be;
+#: H200.
 _ORDER_OF_X = {1: (4, 2, 1), 2: (2, 4, 1)}
 _HALF_ORDER_OF_X = {1: (8, 4, 2, 1), 2: (4, 8, 2, 1)}
 _HALF_ORDER_OF_X_IN_TILES = {1: (4, 8, 2, 1), 2: (4, 8, 2, 1)}  # a tile of 8 x 8 outputs takes too many registers
@@ -48,7 +51,11 @@ _COMBINE = {"max": symbol("max_or_nan") + "({0}, {1})", "sum": "{0} + {1}", "mea
 
 def takes(program: Program) -> bool:
     """Programs with one window of a few inputs along a row, and no value within an index."""
-    return bool(program.windows) and not (program.contraction or program.looks_up) and program.windows[0].slides[-1].span <= MOST_SPAN
+    return (
+        bool(program.windows)
+        and not (program.contraction or program.looks_up)
+        and program.windows[0].slides[-1].span <= MOST_SPAN
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +65,9 @@ class Windows(common.Launched):
     block: int = parameter("threads in a block")
     x: int = parameter("neighbouring outputs of a row that a thread computes")
     y: int = parameter("rows of outputs that a thread computes")
-    line: str = parameter("whether a thread reads the inputs of its own outputs, or a block reduces whole lines of inputs first", "own")
+    line: str = parameter(
+        "whether a thread reads the inputs of its own outputs, or a block reduces whole lines of inputs first", "own"
+    )
 
     @cached_property
     def parts(self) -> WindowParts:
@@ -85,7 +94,8 @@ class Windows(common.Launched):
 
     @property
     def across(self) -> int:
-        """Threads along a row of outputs: whole warps, or a part of one; all where the block reads whole lines of inputs."""
+        """Threads along a row of outputs: whole warps, or a part of one; all where the block reads whole lines of
+        inputs."""
         if self.lines_first:
             return self.block
         needed = -(-self.inner.outputs // (self.columns * self.x))
@@ -121,7 +131,10 @@ class Windows(common.Launched):
         loads = [p for p in parts.points if isinstance(p, Load)]
         if parts.pairs or parts.taps or inner.stride < LEAST_APART or not all(x.tensor for x in loads):
             return 0
-        fits = lambda v: inner.size % v == 0 and all(x.access.steps_by_one(inner.position, v) for x in loads if inner.position in x.access.symbols)
+        fits = lambda v: (
+            inner.size % v == 0
+            and all(x.access.steps_by_one(inner.position, v) for x in loads if inner.position in x.access.symbols)
+        )
         return next((v for v in self.widths if v > 1 and fits(v)), 0) if self.used <= MOST_SHARED else 0
 
     @property
@@ -153,7 +166,11 @@ class Windows(common.Launched):
     def stored_width(self) -> int:
         """Elements of one store along a row."""
         element = [s.access for s in self.program.stores]
-        fits = lambda v: self.x % v == 0 and self.inner.outputs % v == 0 and all(p.steps_by_one(self.inner.output, v) for p in element)
+        fits = lambda v: (
+            self.x % v == 0
+            and self.inner.outputs % v == 0
+            and all(p.steps_by_one(self.inner.output, v) for p in element)
+        )
         return next(v for v in self.widths if v == 1 or (self.inner.output != 0 and fits(v)))
 
     @property
@@ -175,17 +192,35 @@ def space(task: Task) -> Space:
         *common.launch_axis(task),
     )
     constraints = (
-        Constraint("outputs_in_row", ("x",), f"a row has {plain.inner.outputs} outputs: fewer to a thread do the same",
-            lambda s: s.x == 1 or s.x <= plain.inner.outputs),
-        Constraint("rows_in_image", ("y",), "an image has fewer rows of outputs: fewer to a thread do the same",
-            lambda s: s.y == 1 or (above is not None and s.y <= above.outputs)),
-        Constraint("line_of_block", ("block", "x", "y", "line"),
-            "a block that reduces lines first has a thread for each output of a row, one row, and inputs for half of its threads",
-            lambda s: not s.lines_first
-            or (s.x == s.y == 1 and plain.inner.outputs <= s.block and 2 * plain.used >= s.block * plain.line_width)),
-        Constraint("near_inputs", ("x", "y"),
-            f"more than {MOST_SPAN} inputs of a row to a thread, or {MOST_NEAR} of the rows that its loops are unrolled over",
-            lambda s: s.near <= max(MOST_SPAN, plain.inner.span + 3) and (s.y == 1 or s.near * s.lines <= MOST_NEAR)),
+        Constraint(
+            "outputs_in_row",
+            ("x",),
+            f"a row has {plain.inner.outputs} outputs: fewer to a thread do the same",
+            lambda s: s.x == 1 or s.x <= plain.inner.outputs,
+        ),
+        Constraint(
+            "rows_in_image",
+            ("y",),
+            "an image has fewer rows of outputs: fewer to a thread do the same",
+            lambda s: s.y == 1 or (above is not None and s.y <= above.outputs),
+        ),
+        Constraint(
+            "line_of_block",
+            ("block", "x", "y", "line"),
+            "a block that reduces lines first has a thread for each output of a row, one row, and inputs for half of "
+            "its threads",
+            lambda s: (
+                not s.lines_first
+                or (s.x == s.y == 1 and plain.inner.outputs <= s.block and 2 * plain.used >= s.block * plain.line_width)
+            ),
+        ),
+        Constraint(
+            "near_inputs",
+            ("x", "y"),
+            f"more than {MOST_SPAN} inputs of a row to a thread, or {MOST_NEAR} of the rows that its loops are "
+            "unrolled over",
+            lambda s: s.near <= max(MOST_SPAN, plain.inner.span + 3) and (s.y == 1 or s.near * s.lines <= MOST_NEAR),
+        ),
     )
     return Space(partial(Windows, task), axes, constraints)
 
@@ -212,7 +247,11 @@ class _Emitter:
         name = f"in_{self.parts.letter(inner)}"
         filled = ", ".join([fill(self.window)] * width)
         step = layout.threads * width
-        body = [f"Vector<float, {width}> part = {{{filled}}};", *body, f"{symbol('store_vector')}<{width}>(line_of_inputs + {name}, part);"]
+        body = [
+            f"Vector<float, {width}> part = {{{filled}}};",
+            *body,
+            f"{symbol('store_vector')}<{width}>(line_of_inputs + {name}, part);",
+        ]
         there = inside(name, -inner.padding, inner.last, inner.size)
         take = f"total[0][0] = {self.combine.format('total[0][0]', f'line_of_inputs[{name}]')};"
         windows = [
@@ -251,9 +290,15 @@ class _Emitter:
         if above is None:
             return self._side_by_side("") if layout.lines_first else [*self._near(""), *self._take()]
         letter = self.parts.letter(above)
-        last = (-(-above.outputs // layout.y) * layout.y - layout.y) * above.stride + (layout.lines - 1) * layout.step - above.padding
+        last = (
+            (-(-above.outputs // layout.y) * layout.y - layout.y) * above.stride
+            + (layout.lines - 1) * layout.step
+            - above.padding
+        )
         condition = inside(f"in_{letter}", -above.padding, last, above.size)
-        head = [f"const int in_{letter} = first_line{times(above.stride)} + line{times(layout.step)}{minus(above.padding)};"]
+        head = [
+            f"const int in_{letter} = first_line{times(above.stride)} + line{times(layout.step)}{minus(above.padding)};"
+        ]
         head += [f"const bool inside_row = {condition};"] if condition else []
         unroll = ["#pragma unroll"] if layout.near * layout.lines <= MOST_NEAR else ["#pragma unroll 1"]
         row = "inside_row" if condition else ""
@@ -284,13 +329,17 @@ class _Emitter:
             elif width > 1 and inner.position in step.access.symbols:
                 if guard and not self.parts.named(step).access.condition() and is_float(step.dtype):
                     filled.add(step.name)
-                vector, element = self._vector(replace(step, fill=self.window.fill) if step.name in filled else step, width, guard)
+                vector, element = self._vector(
+                    replace(step, fill=self.window.fill) if step.name in filled else step, width, guard
+                )
                 lines.append(vector)
                 within.append(element)
             else:
                 lines.append(self._single(step, guard))
         at = "at + j" if width > 1 else "at"
-        guarded = {name: f"{guard} ? {name} : {outside}" if guard and name not in filled else name for name in self.parts.near}
+        guarded = {
+            name: f"{guard} ? {name} : {outside}" if guard and name not in filled else name for name in self.parts.near
+        }
         within += [f"{name}_near[{at}] = {value};" for name, value in guarded.items()]
         if width > 1:
             within = ["#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", within)]
@@ -310,7 +359,9 @@ class _Emitter:
     def _single(self, step: Load, guard: str) -> str:
         """The statement that loads one element, where the guard holds."""
         read = load_value(self.parts.named(step), self.sources)
-        return f"const {value_type(step.dtype)} {step.name} = {f'{guard} ? ({read}) : {fill(step)}' if guard else read};"
+        return (
+            f"const {value_type(step.dtype)} {step.name} = {f'{guard} ? ({read}) : {fill(step)}' if guard else read};"
+        )
 
     def _take(self) -> list[str]:
         """The row's inputs taken into the totals: summed along the row first where no tap has a value of its own."""
@@ -318,7 +369,8 @@ class _Emitter:
 
     def _at(self, tap: str) -> str:
         inner, lead = self.layout.inner, self.layout.lead
-        return f"{f'{lead} + ' if lead else ''}across{times(inner.stride)}{f' + {tap}{times(inner.dilation)}' if tap else ''}"
+        begin, behind = f"{lead} + " if lead else "", f" + {tap}{times(inner.dilation)}" if tap else ""
+        return f"{begin}across{times(inner.stride)}{behind}"
 
     def _separable(self) -> list[str]:
         inner, name = self.layout.inner, f"{self.window.arg}_near"
@@ -326,7 +378,9 @@ class _Emitter:
         if inner.taps > 1:
             taken = self.combine.format("partial", f"{name}[{self._at('tap')}]")
             lines += ["#pragma unroll", f"for (int tap = 1; tap < {inner.taps}; ++tap) partial = {taken};"]
-        lines += self._each_output([f"total[down][across] = {self.combine.format('total[down][across]', 'partial')};"], named=False)
+        lines += self._each_output(
+            [f"total[down][across] = {self.combine.format('total[down][across]', 'partial')};"], named=False
+        )
         return ["#pragma unroll", *block(f"for (int across = 0; across < {self.layout.x}; ++across)", lines)]
 
     def _weighted(self) -> list[str]:
@@ -340,7 +394,9 @@ class _Emitter:
         return self._each_output(["#pragma unroll", *block(taps, lines)], named=True)
 
     def _statement(self, step: Load | Map) -> str:
-        return statement(step, "cuda") if isinstance(step, Map) else load_statement(self.parts.named(step), self.sources)
+        return (
+            statement(step, "cuda") if isinstance(step, Map) else load_statement(self.parts.named(step), self.sources)
+        )
 
     def _each_output(self, lines: list[str], named: bool) -> list[str]:
         """The lines for each output row that has the input row in its window; ``named`` says that they use the tap."""
@@ -381,17 +437,34 @@ class _Emitter:
     def _direct(self) -> list[str]:
         layout, width, letter = self.layout, self.layout.stored_width, self.parts.letter(self.layout.inner)
         if width == 1:
-            lines = [f"const int out_{letter} = first_col + across;", *self._finished("total[down][across]"), *self._stores()]
+            lines = [
+                f"const int out_{letter} = first_col + across;",
+                *self._finished("total[down][across]"),
+                *self._stores(),
+            ]
             if layout.inner.outputs % layout.x:
                 lines = [lines[0], *block(f"if (out_{letter} < {layout.inner.outputs})", lines[1:])]
             return ["#pragma unroll", *block(f"for (int across = 0; across < {layout.x}; ++across)", lines)]
         stores = layout.program.stores
         lines = [f"Vector<{DTYPES[s.dtype].memory}, {width}> {s.tensor}_result;" for s in stores]
-        inner = [*self._finished("total[down][across + j]"), *(f"{s.tensor}_result.v[j] = {store_value(s)};" for s in stores)]
-        if self.window.kind == "mean" or any(layout.inner.output in x.access.symbols for x in layout.program.loads if x.level == ELEMENT):
+        inner = [
+            *self._finished("total[down][across + j]"),
+            *(f"{s.tensor}_result.v[j] = {store_value(s)};" for s in stores),
+        ]
+        if self.window.kind == "mean" or any(
+            layout.inner.output in x.access.symbols for x in layout.program.loads if x.level == ELEMENT
+        ):
             inner = [f"const int out_{letter} = first_col + across + j;", *inner]
-        lines += ["#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", inner), f"const int out_{letter} = first_col + across;"]
-        lines += [f"{symbol('store_vector')}<{width}>({written(s, self.arguments)} + {self.parts.named(s).access.index()}, {s.tensor}_result);" for s in stores]
+        lines += [
+            "#pragma unroll",
+            *block(f"for (int j = 0; j < {width}; ++j)", inner),
+            f"const int out_{letter} = first_col + across;",
+        ]
+        lines += [
+            f"{symbol('store_vector')}<{width}>({written(s, self.arguments)} + {self.parts.named(s).access.index()}, "
+            f"{s.tensor}_result);"
+            for s in stores
+        ]
         if layout.inner.outputs % layout.x:
             lines = block(f"if (first_col + across < {layout.inner.outputs})", lines)
         return ["#pragma unroll", *block(f"for (int across = 0; across < {layout.x}; across += {width})", lines)]
@@ -423,7 +496,12 @@ def render(layout: Windows) -> Rendering:
     strips, place = layout.parts.places(layout.above, layout.y)
     if layout.staged:
         shared = f"__shared__ alignas(16) float stage[{layout.threads // _WARP}][{_WARP * layout.x}];"
-        finish = [shared, f"const int lane = threadIdx.x % {_WARP};", f"float* own = stage[threadIdx.x / {_WARP}];", *finish]
+        finish = [
+            shared,
+            f"const int lane = threadIdx.x % {_WARP};",
+            f"float* own = stage[threadIdx.x / {_WARP}];",
+            *finish,
+        ]
     leave = [f"strip >= {f'rows * {strips}' if strips > 1 else 'rows'}"] if layout.across < layout.threads else []
     if layout.inner.outputs % (layout.across * layout.x) and not (layout.staged or layout.lines_first):
         leave.append(f"first_col >= {layout.inner.outputs}")
