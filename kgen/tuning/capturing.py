@@ -30,7 +30,8 @@ _MAIN = f"{__name__}:main"
 def capture_here(problem: Problem, device_type: str) -> tuple[Problem, Capture]:
     """The problem with its mode settled, and its graphs on a kind of device; its code runs in this process.
 
-    Raises :class:`ProblemError` where its functions raise, and :class:`CaptureError` where the forward cannot be captured.
+    Raises :class:`ProblemError` where its functions raise, and :class:`CaptureError` where the forward cannot be
+    captured.
     """
     loaded = load(problem)
     if not problem.mode:
@@ -38,11 +39,13 @@ def capture_here(problem: Problem, device_type: str) -> tuple[Problem, Capture]:
     return loaded.problem, captured(loaded, device_type)
 
 
-def capture_apart(problem: Problem, device_type: str, server: Server | None, until: float = inf) -> tuple[Problem, Capture]:
+def capture_apart(
+    problem: Problem, device_type: str, server: Server | None, until: float = inf
+) -> tuple[Problem, Capture]:
     """The same, in a process that ``server`` forks, until a time on the monotonic clock.
 
-    Raises what :func:`capture_here` raises, and :class:`ProblemError` where the problem ends the process, or takes longer.
-    A process that is ended from outside is started again. Without a server, it is :func:`capture_here`.
+    Raises what :func:`capture_here` raises, and :class:`ProblemError` where the problem ends the process, or takes
+    longer. A process that is ended from outside is started again. Without a server, it is :func:`capture_here`.
     """
     if server is None:
         return capture_here(problem, device_type)
@@ -57,7 +60,9 @@ def capture_apart(problem: Problem, device_type: str, server: Server | None, unt
                 answer, _ = child.ask({}, deadline=until)
         except ChannelTimeout:
             seconds = time.monotonic() - started
-            raise ProblemError(f"{problem.path}: its own code is not captured after {seconds:.0f} s: does forward end?") from None
+            raise ProblemError(
+                f"{problem.path}: its own code is not captured after {seconds:.0f} s: does forward end?"
+            ) from None
         except ChildDied as error:
             if error.for_memory:
                 raise ProblemError(f"{problem.path}: memory ran out while its forward was captured") from error

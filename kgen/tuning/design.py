@@ -1,6 +1,6 @@
 """Designs: all candidates that can be rendered for a problem on a device, as options of a search.
 
-    capture -> plans for each mode -> options (pairs of plans where both modes are asked for) -> points -> candidates
+capture -> plans for each mode -> options (pairs of plans where both modes are asked for) -> points -> candidates
 """
 
 from __future__ import annotations
@@ -112,12 +112,18 @@ class Design:
         return tuple(map(self._option, self.choices))
 
     def _option(self, choice: _Choice) -> Option:
-        return Option(choice.name, tuple(map(self.kernels.space, choice.kernels)), target(self.hardware.device_type).shared_axis, choice.predicted_ms(self.predictor))
+        return Option(
+            choice.name,
+            tuple(map(self.kernels.space, choice.kernels)),
+            target(self.hardware.device_type).shared_axis,
+            choice.predicted_ms(self.predictor),
+        )
 
     def leave_to_library(self, number: int, kernels: AbstractSet[int]) -> int | None:
         """The number of the option that is like another one, but leaves some of its kernels to the library.
 
-        It is added behind the others where it is new. ``None`` where the library does not compute them, or no kernel stays.
+        It is added behind the others where it is new. ``None`` where the library does not compute them, or no kernel
+        stays.
         """
         plans, first = [], 0
         for mode, plan in self.choices[number].plans:
@@ -140,9 +146,12 @@ class Design:
         return self._numbers[name]
 
     def regions(self, number: int) -> list[int]:
-        """The numbers of the options whose plans have the graph of this one's. It has one mode, and fusion has made all of them."""
+        """The numbers of the options whose plans have the graph of this one's. It has one mode, and fusion has made all
+        of them."""
         plans = [choice.plans for choice in self.choices]
-        return [n for n in range(self.fused) if len(plans[n]) == 1 and plans[n][0][1].graph is plans[number][0][1].graph]
+        return [
+            n for n in range(self.fused) if len(plans[n]) == 1 and plans[n][0][1].graph is plans[number][0][1].graph
+        ]
 
     def put_together(self, numbers: Sequence[int], cost: regions.Cost) -> int | None:
         """The number of the option of the fastest steps of other ones of a graph, as :meth:`regions` has them.
@@ -173,7 +182,8 @@ class Design:
 
     @property
     def combinations(self) -> int:
-        """The number of points: the product over the kernels of a plan, summed over the plans; at most what is countable."""
+        """The number of points: the product over the kernels of a plan, summed over the plans; at most what is
+        countable."""
         return min(sum(option.size for option in self.options), COUNTABLE)
 
     @property
@@ -229,7 +239,9 @@ class Design:
         return Rejection(choice.name, named(choice.prefixes, chosen), "rendering", str(error))
 
     def _rendered(self, point: Point) -> Candidate:
-        return render(self.problem, self._ways(point), self.hardware, both_modes=self.capture.same, launching=point.launching)
+        return render(
+            self.problem, self._ways(point), self.hardware, both_modes=self.capture.same, launching=point.launching
+        )
 
     def _ways(self, point: Point) -> list[Way]:
         choice, option = self.choices[point.option], self.options[point.option]
@@ -269,7 +281,8 @@ class Design:
             return False
 
     def _find(self, plan: Plan) -> None:
-        """Add the option of a plan that leaves kernels of another one to the library, is put together from several, or has others."""
+        """Add the option of a plan that leaves kernels of another one to the library, is put together from several, or
+        has others."""
         for number in range(self.fused):
             choice, numbers = self.choices[number], self.regions(number)
             if choice.data.rewrites == plan.rewrites and numbers[:1] == [number]:

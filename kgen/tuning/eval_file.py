@@ -111,7 +111,12 @@ def run(request: EvalRequest, on_event: events.Listener) -> events.Judged:
 
 
 def judge(
-    request: EvalRequest, database: Database, evaluator: Evaluator, device: str, on_event: events.Listener, started: float
+    request: EvalRequest,
+    database: Database,
+    evaluator: Evaluator,
+    device: str,
+    on_event: events.Listener,
+    started: float,
 ) -> events.Judged:
     """The same, with an evaluator of the request's problem, class and baselines that has started; ``started`` is on the
     monotonic clock. The evaluator may judge other files at once: their last timings take turns."""

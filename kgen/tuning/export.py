@@ -124,9 +124,7 @@ class Wanted:
     file: Path
 
 
-def export_all(
-    database: Database, wanted: Sequence[Wanted], ended: Callable[[Wanted, KgenError | None], None]
-) -> None:
+def export_all(database: Database, wanted: Sequence[Wanted], ended: Callable[[Wanted, KgenError | None], None]) -> None:
     """Export several candidates, some at once, and tell of each when it has ended, in this thread.
 
     A candidate that fails costs itself. An interrupt ends all. Raises :class:`~kgen.errors.DiskError` where a folder of
@@ -160,8 +158,15 @@ def _verified(
     """
 
     def opened(trust: Trust, *baselines: str) -> Evaluator:
-        return Evaluator(problem, device=device, accuracy=accuracy, home=paths.home(), baselines=baselines, trust=trust,
-                         times=bool(baselines))
+        return Evaluator(
+            problem,
+            device=device,
+            accuracy=accuracy,
+            home=paths.home(),
+            baselines=baselines,
+            trust=trust,
+            times=bool(baselines),
+        )
 
     def judged(evaluator: Evaluator, candidate: Candidate, timed: bool) -> tuple[Evaluation, Environment]:
         build = evaluator.builder().build(candidate.source)

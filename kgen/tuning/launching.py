@@ -1,8 +1,8 @@
 """How forward is launched: by Python, by one call of C, or as a CUDA graph where the host takes longer than the device.
 
-The evaluator queues work in front of a call, so that a sample is the device's time. A caller whose queue is empty waits for
-the host, too. One call of C checks, allocates and launches. A graph takes the host least, and the device copies of inputs
-and results.
+The evaluator queues work in front of a call, so that a sample is the device's time. A caller whose queue is empty waits
+for the host, too. One call of C checks, allocates and launches. A graph takes the host least, and the device copies of
+inputs and results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Judged = TypeVar("Judged")
 
 
 def waiting_ms(timing: Timing) -> float:
-    """Milliseconds that a caller with an empty queue waits at least: those of the device or of the host, the longer ones."""
+    """Milliseconds that a caller with an empty queue waits at least: those of the device or of the host, the longer
+    ones."""
     host = dict(timing.conditions).get(LAUNCH_MS, 0.0)
     return max(median_ms(timing), float(host))
 
@@ -40,7 +41,8 @@ def is_other(candidate: Candidate) -> bool:
 
 
 def served(judged: Sequence[Judged], of: Callable[[Judged], tuple[Candidate, Timing]]) -> list[Judged]:
-    """Those that may be the best: candidates launched in another way alone where that is worth it, else those by Python."""
+    """Those that may be the best: candidates launched in another way alone where that is worth it, else those by
+    Python."""
     others, plain = ([one for one in judged if is_other(of(one)[0]) is wanted] for wanted in (True, False))
     if not others or not plain:
         return list(judged)

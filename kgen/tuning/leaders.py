@@ -1,4 +1,5 @@
-"""The leaders of a sweep: the fastest right candidates beside the baselines, as the finals or the screenings rank them."""
+"""The leaders of a sweep: the fastest right candidates beside the baselines, as the finals or the screenings rank
+them."""
 
 from __future__ import annotations
 
@@ -49,20 +50,18 @@ def close(right: Sequence[Right]) -> list[Right]:
 
 
 def screened(right: Sequence[Right], baselines: Mapping[str, Sequence[Timing]]) -> tuple[events.Leader, ...]:
-    """The leaders by screening alone, with the ``baselines`` by device. They have no interval, because screenings are not interleaved."""
+    """The leaders by screening alone, with the ``baselines`` by device. They have no interval, because screenings are
+    not interleaved."""
     medians = {t.subject: median_ms(t) for timings in baselines.values() for t in timings}
     least = min(medians.values(), default=None)
     rows = [
-        _leader(r, r.ms, r.speedup and r.speedup.mid, None, False)
-        for r in heapq.nsmallest(FINALISTS, right, key=by_ms)
+        _leader(r, r.ms, r.speedup and r.speedup.mid, None, False) for r in heapq.nsmallest(FINALISTS, right, key=by_ms)
     ]
     rows += [_baseline(name, ms, least / ms if least else None, None) for name, ms in medians.items()]
     return tuple(sorted(rows, key=lambda row: row.median_ms))
 
 
-def ranked(
-    candidates: list[Timing], baselines: list[Timing], by_id: dict[str, Right]
-) -> tuple[events.Leader, ...]:
+def ranked(candidates: list[Timing], baselines: list[Timing], by_id: dict[str, Right]) -> tuple[events.Leader, ...]:
     """Finalists, then baselines, each from the best down, with speedups over the fastest baseline."""
 
     def tie_break(timing: Timing) -> tuple[int, int, str]:

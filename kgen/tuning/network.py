@@ -1,6 +1,7 @@
 """Networks: the tasks of a design, and which of its options are worth tuning.
 
-    likely options of a design -> their steps with a task each (kgen.tuning.tasks) -> times -> options of the fastest steps
+likely options of a design -> their steps with a task each (kgen.tuning.tasks) -> times -> options of the fastest
+steps
 """
 
 from __future__ import annotations
@@ -41,12 +42,21 @@ def catalogue(design: Design, environment: Environment) -> Catalogue:
     assert best is not None, "a design whose tasks are asked for has a plan with kernels"
     likely = _likely(design)
     likely = _unlike_each_other(design, [*dict.fromkeys((best, *_first_of_rewrites(design, likely)))], likely)
-    own = frozenset(name for choice in design.choices for _, plan in choice.plans for kernel in plan.kernels for name in kernel.nodes)
-    return Catalogue({n: tuple(_parts(design, n, maker, own)) for n in dict.fromkeys((best, *likely, design.control.option))}, best)
+    own = frozenset(
+        name
+        for choice in design.choices
+        for _, plan in choice.plans
+        for kernel in plan.kernels
+        for name in kernel.nodes
+    )
+    return Catalogue(
+        {n: tuple(_parts(design, n, maker, own)) for n in dict.fromkeys((best, *likely, design.control.option))}, best
+    )
 
 
 def _first_of_rewrites(design: Design, options: Sequence[int]) -> list[int]:
-    """The first of these options for each set of rewrites: they have other kernels, where cuts of one graph share most."""
+    """The first of these options for each set of rewrites: they have other kernels, where cuts of one graph share
+    most."""
     first: dict[tuple[tuple[str, ...], ...], int] = {}
     for number in options:
         first.setdefault(tuple(plan.rewrites for _, plan in design.choices[number].plans), number)
@@ -54,12 +64,17 @@ def _first_of_rewrites(design: Design, options: Sequence[int]) -> list[int]:
 
 
 def _unlike_each_other(design: Design, first: Sequence[int], likely: Sequence[int]) -> list[int]:
-    """The first options, and those that have most steps which the ones before lack: regions are put together from all of them."""
-    steps = {n: Counter((step.schedule, step.operators) for step in design.choices[n].data.steps) for n in (*first, *likely)}
+    """The first options, and those that have most steps which the ones before lack: regions are put together from all
+    of them."""
+    steps = {
+        n: Counter((step.schedule, step.operators) for step in design.choices[n].data.steps) for n in (*first, *likely)
+    }
     chosen = list(first[:_MOST_OPTIONS])
     while len(chosen) < _MOST_OPTIONS:
         known = {step for n in chosen for step in steps[n]}
-        news = {n: sum(count for step, count in steps[n].items() if step not in known) for n in likely if n not in chosen}
+        news = {
+            n: sum(count for step, count in steps[n].items() if step not in known) for n in likely if n not in chosen
+        }
         most = max(news, key=lambda n: news[n], default=None)
         if most is None or not news[most]:
             break
@@ -96,7 +111,15 @@ def _parts(design: Design, number: int, maker: TaskMaker, own: frozenset[str]) -
             task, limit = maker.task(plan, step), predictor.step_limit_ms(plan, step)
             if isinstance(step, Kernel):
                 space, prefix = next(kernels)
-                yield Part(task, prefix.rstrip("."), ", ".join(step.operators(graph)), space, step.schedule, predicted.ms, limit)
+                yield Part(
+                    task,
+                    prefix.rstrip("."),
+                    ", ".join(step.operators(graph)),
+                    space,
+                    step.schedule,
+                    predicted.ms,
+                    limit,
+                )
             elif task is not None:
                 node = graph.node(step.node)
                 why = why_library(graph, node, own=node.name in own, lacks=lacks)
@@ -104,7 +127,8 @@ def _parts(design: Design, number: int, maker: TaskMaker, own: frozenset[str]) -
 
 
 def with_regions(design: Design, of: Catalogue, results: Results, environment: Environment) -> Catalogue:
-    """The catalogue with further options, which the design gets: the fastest steps of all options of a graph, by measurement.
+    """The catalogue with further options, which the design gets: the fastest steps of all options of a graph, by
+    measurement.
 
     A second one of a graph leaves kernels out that err more than the library.
     """
@@ -126,10 +150,14 @@ class _Costs:
     They are infinite for kernels that were not measured, or err over ``most`` times as much as the library.
     """
 
-    def __init__(self, design: Design, plans: Sequence[FusionPlan], maker: TaskMaker, results: Results, most: float) -> None:
+    def __init__(
+        self, design: Design, plans: Sequence[FusionPlan], maker: TaskMaker, results: Results, most: float
+    ) -> None:
         self._plans, self._maker, self._results, self._most = plans, maker, results, most
         self._predicted = [design.predictor.prediction(plan).steps for plan in plans]
-        self._known: dict[Step, tuple[float, float]] = {}  # by step: layers have steps of their own, and plans share most
+        self._known: dict[
+            Step, tuple[float, float]
+        ] = {}  # by step: layers have steps of their own, and plans share most
 
     def __call__(self, plan: int, step: int, library: bool) -> float:
         found = self._plans[plan].steps[step]
@@ -146,7 +174,9 @@ class _Costs:
         if isinstance(step, Library):
             return (ms if ms < inf else predicted if task else 0.0), inf
         right = [r for variant, r in found.items() if variant.schedule and r.ms is not None]
-        coarse = library and library.error and min((r.error or 0.0 for r in right), default=0.0) > self._most * library.error
+        coarse = (
+            library and library.error and min((r.error or 0.0 for r in right), default=0.0) > self._most * library.error
+        )
         return (inf if coarse else min((r.ms for r in right), default=inf)), ms
 
 
@@ -168,7 +198,8 @@ def with_library(design: Design, of: Catalogue, results: Results) -> Catalogue:
 
 
 def _with_left(parts: Sequence[Part], left: Mapping[int, str], prefixes: Sequence[str]) -> Iterator[Part]:
-    """The steps with some kernels, by number, left to the library, for these reasons. The others have new ``prefixes``."""
+    """The steps with some kernels, by number, left to the library, for these reasons. The others have new
+    ``prefixes``."""
     number, names = 0, iter(prefixes)
     for part in parts:
         if part.space is None:
@@ -182,7 +213,11 @@ def _ratio(part: Part, results: Results, figure: Callable[[StoredResult], float 
     """A figure of the kernel's fastest variant over the library's; 0 where one is not known."""
     found = results.get(part.task.id, {}) if part.task else {}
     library = found.get(THE_LIBRARY)
-    own = min((r for v in part.variants() if (r := found.get(v)) and r.ms is not None), key=lambda r: r.ms or 0.0, default=None)
+    own = min(
+        (r for v in part.variants() if (r := found.get(v)) and r.ms is not None),
+        key=lambda r: r.ms or 0.0,
+        default=None,
+    )
     figures = library and figure(library), own and figure(own)
     return figures[1] / figures[0] if all(figures) else 0.0
 

@@ -1,4 +1,5 @@
-"""The kernel tasks of a network: tuned behind the first whole candidates of a sweep, and the times of options from them."""
+"""The kernel tasks of a network: tuned behind the first whole candidates of a sweep, and the times of options from
+them."""
 
 from __future__ import annotations
 
@@ -24,12 +25,17 @@ _UNLIKE = 4  #: times the kernels of a plan; another one with so many more, or f
 
 
 def opening(design: Design) -> list[Point]:
-    """The simplest points of the plan that is predicted best, of the best with fewer kernels, and of a likely one unlike it.
+    """The simplest points of the plan that is predicted best, of the best with fewer kernels, and of a likely one
+    unlike it.
 
-    They are first results of a network. The last one leaves to the library what the first one computes, or the other way round.
+    They are first results of a network. The last one leaves to the library what the first one computes, or the other
+    way round.
     """
     options = design.options
-    own = sorted((n for n, o in enumerate(options) if o.kernels and o.plainest is not None), key=lambda n: options[n].predicted_ms)
+    own = sorted(
+        (n for n, o in enumerate(options) if o.kernels and o.plainest is not None),
+        key=lambda n: options[n].predicted_ms,
+    )
     fewer = [n for n in own if len(options[n].kernels) < len(options[own[0]].kernels)]
     likely = [n for n in own if options[n].predicted_ms <= LIKELY * options[own[0]].predicted_ms]
     unlike = [n for n in likely if _are_unlike(len(options[n].kernels), len(options[own[0]].kernels))]
@@ -42,7 +48,8 @@ def _are_unlike(a: int, b: int) -> bool:
 
 @dataclass
 class NetworkTasks:
-    """The tasks of the likely options of ``design``, measured at ``place``; the database keeps them for the ``sweep``."""
+    """The tasks of the likely options of ``design``, measured at ``place``; the database keeps them for the
+    ``sweep``."""
 
     design: Design
     place: Place
@@ -60,7 +67,8 @@ class NetworkTasks:
     ) -> dict[int, assembly.OptionTimes] | None:
         """Judge the first candidates, then tune the tasks ``until`` a time. Returns the times of the design's options.
 
-        Beside an accelerator, tasks are built from the start. ``None`` where there is no plan with kernels, or too little time.
+        Beside an accelerator, tasks are built from the start. ``None`` where there is no plan with kernels, or too
+        little time.
         """
         beside = KINDS[self.design.hardware.device_type].accelerator
         with ThreadPoolExecutor(1, thread_name_prefix="kgen-tasks") as thread:
@@ -90,9 +98,17 @@ class NetworkTasks:
 
     def _tuner(self, start: bool = False) -> Tuner:
         tuner = Tuner(
-            catalogue(self.design, self.place.environment), self.place, self.builder, self.database, self.sweep, jobs=self.jobs,
-            home=paths.home(), fresh=self.fresh, on_event=self.on_event, failed=self._leave_out,
-        )  # fmt: skip
+            catalogue(self.design, self.place.environment),
+            self.place,
+            self.builder,
+            self.database,
+            self.sweep,
+            jobs=self.jobs,
+            home=paths.home(),
+            fresh=self.fresh,
+            on_event=self.on_event,
+            failed=self._leave_out,
+        )
         if start:
             tuner.start()
         return tuner

@@ -1,7 +1,7 @@
 """The devices of a sweep, and its arguments. It imports neither the store nor torch, so that processes start at once.
 
-    request -> open_devices -> an evaluator for each device, whose processes start
-    ahead: the same, before the imports of a sweep, which take seconds
+request -> open_devices -> an evaluator for each device, whose processes start
+ahead: the same, before the imports of a sweep, which take seconds
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class SweepRequest:
     ``budget`` limits the candidates and ``seconds`` the whole sweep, finals included. Parts that do not end by
     then are cut, and a notice says so. ``device`` may name several equal GPUs (``cuda:0,cuda:1``, ``cuda:all``).
     ``strategy`` is one of :data:`kgen.tuning.search.STRATEGIES`; the default is :func:`kgen.tuning.search.chosen`.
-    ``fresh`` starts a new sweep without stored results. ``kind`` is what the store calls it. ``trust`` says how strictly its
-    candidates are judged, and ``template`` is the path and a hash of their template, where a user wrote it. Without ``weight_copies``,
-    no candidate keeps a weight in another form beside it.
+    ``fresh`` starts a new sweep without stored results. ``kind`` is what the store calls it. ``trust`` says how
+    strictly its candidates are judged, and ``template`` is the path and a hash of their template, where a user wrote
+    it. Without ``weight_copies``, no candidate keeps a weight in another form beside it.
     """
 
     problem: Problem

@@ -1,6 +1,7 @@
 """A user's template, tuned: its text, the space beside it, and the candidates that they make.
 
-    kernel.cu.j2    text with parameters, for CUDA; kernel.cpp.j2 for C++; kernel.py.j2 is a whole file with class ModelNew
+    kernel.cu.j2    text with parameters, for CUDA; kernel.cpp.j2 for C++; kernel.py.j2 is a whole file with class
+    ModelNew
     kernel.py       beside it: SPACE, CONSTRAINTS, FLAGS, and class ModelNew, which calls the functions of `library`
 
 The template and its space are the user's own code, and run in this process. Its candidates are judged as foreign.
@@ -68,11 +69,19 @@ class OwnTemplate:
         device = target(hardware.device_type)
         name = f"{self.path.name.split('.')[0]}_{hashlib.sha256(rendered.encode()).hexdigest()[:12]}"
         return _FILE.format(
-            title=f"{self.name} with {', '.join(f'{k}={v}' for k, v in params.items()) or 'no parameters'}, for {problem.title}.",
-            params=dict(params), constant=device.source_constant, text=_literal(rendered), flags_constant=device.flags_constant,
-            flags=[*device.flags(hardware, (), False), *self.flags], name="".join(c if c.isalnum() else "_" for c in name),
-            arguments=_ARGUMENTS[device.source_constant], host=self.host.strip(),
-        )  # fmt: skip
+            title=(
+                f"{self.name} with {', '.join(f'{k}={v}' for k, v in params.items()) or 'no parameters'}, for "
+                f"{problem.title}."
+            ),
+            params=dict(params),
+            constant=device.source_constant,
+            text=_literal(rendered),
+            flags_constant=device.flags_constant,
+            flags=[*device.flags(hardware, (), False), *self.flags],
+            name="".join(c if c.isalnum() else "_" for c in name),
+            arguments=_ARGUMENTS[device.source_constant],
+            host=self.host.strip(),
+        )
 
     def _rendered(self, problem: Problem, params: Params) -> str:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
@@ -85,7 +94,9 @@ class OwnTemplate:
             line = f":{error.lineno}" if isinstance(getattr(error, "lineno", None), int) else ""
             raise InputError(f"{self.path}{line}: cannot be rendered with {dict(params)}: {error}") from error
         except Exception as error:  # of an expression of the user's text
-            raise InputError(f"{self.path}: rendering it with {dict(params)} raised {type(error).__name__}: {error}") from error
+            raise InputError(
+                f"{self.path}: rendering it with {dict(params)} raised {type(error).__name__}: {error}"
+            ) from error
 
 
 #: Arguments of the build, by the constant that holds the source.
@@ -139,7 +150,10 @@ def read(path: Path) -> OwnTemplate:
 
 def _without_model(tree: ast.Module) -> ast.Module:
     """The module without its class ModelNew and what follows it, which need the built library."""
-    at = next((n for n, node in enumerate(tree.body) if isinstance(node, ast.ClassDef) and node.name == "ModelNew"), len(tree.body))
+    at = next(
+        (n for n, node in enumerate(tree.body) if isinstance(node, ast.ClassDef) and node.name == "ModelNew"),
+        len(tree.body),
+    )
     return ast.Module([n for n in tree.body[:at] if not _reads_library(n)], [])
 
 
@@ -148,13 +162,20 @@ def _reads_library(node: ast.stmt) -> bool:
 
 
 def _space(path: Path, axes: Any, constraints: Any) -> Space[Any]:
-    """The space of ``SPACE`` (values by name) and ``CONSTRAINTS`` (functions of parameters by the reason that they stand for)."""
+    """The space of ``SPACE`` (values by name) and ``CONSTRAINTS`` (functions of parameters by the reason that they
+    stand for)."""
     if not isinstance(axes, dict) or not axes:
-        raise InputError(f"{path}: has no SPACE: a dict of the values of each parameter, such as {{'block': (128, 256)}}")
+        raise InputError(
+            f"{path}: has no SPACE: a dict of the values of each parameter, such as {{'block': (128, 256)}}"
+        )
     for name, values in axes.items():
         if not isinstance(name, str) or not name.isidentifier():
             raise InputError(f"{path}: SPACE: {name!r} is no name of a parameter")
-        if not isinstance(values, (list, tuple)) or not values or not all(isinstance(value, _VALUES) for value in values):
+        if (
+            not isinstance(values, (list, tuple))
+            or not values
+            or not all(isinstance(value, _VALUES) for value in values)
+        ):
             raise InputError(f"{path}: SPACE: {name} needs a list of numbers or texts")
     if math.prod(map(len, axes.values())) > _MOST_COMBINATIONS:
         raise InputError(f"{path}: SPACE has more than {_MOST_COMBINATIONS} combinations: take fewer values")
@@ -252,7 +273,9 @@ def design_of(template: OwnTemplate) -> Callable[[Problem, DevicePool, float], D
         found = designed(problem, devices, until)
         kind = found.hardware.device_type
         if template.device_type not in (None, kind):
-            raise InputError(f"{template.path}: is for {template.device_type}, and this device is {kind}: name another with --device")
+            raise InputError(
+                f"{template.path}: is for {template.device_type}, and this device is {kind}: name another with --device"
+            )
         design = TemplateDesign(found.problem, found.capture, found.hardware, found.accuracy)
         design.template, design.plain = template, found
         return design

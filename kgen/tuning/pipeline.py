@@ -61,8 +61,8 @@ class _Item:
 class Pipeline:
     """Builds up to ``jobs`` candidates at once and judges them on ``devices``.
 
-    One thread may use a pipeline. ``on_built`` is called in that thread when a build ends. With ``own_first``, a control,
-    which has nothing to build, waits for the first other candidate that is built.
+    One thread may use a pipeline. ``on_built`` is called in that thread when a build ends. With ``own_first``, a
+    control, which has nothing to build, waits for the first other candidate that is built.
     """
 
     def __init__(
@@ -120,7 +120,10 @@ class Pipeline:
             except Empty:
                 return None
             assert item.future is not None
-            future, item.future = item.future, None  # the future has a callback with the item: the cycle would keep both
+            future, item.future = (
+                item.future,
+                None,
+            )  # the future has a callback with the item: the cycle would keep both
             if future.cancelled():
                 continue
             if item in self._building:
@@ -182,7 +185,8 @@ class Pipeline:
         self._follow(item, self._devices.submit(lambda judge: self._evaluated(item, judge), item.place))
 
     def _evaluated(self, item: _Item, judge: DeviceEvaluator) -> Evaluation:
-        """The evaluation of a candidate, in a device's thread. Raises :class:`TimeIsUp` if it is too late to begin one."""
+        """The evaluation of a candidate, in a device's thread. Raises :class:`TimeIsUp` if it is too late to begin
+        one."""
         if item.known is not None:
             return item.known
         if self._any_judged.is_set() and self._is_late():
@@ -209,7 +213,10 @@ class Pipeline:
         if item.losses < _MOST_LOSSES:
             self._judge(item)
         else:
-            accuracy, reason = self._devices.first.accuracy, f"{item.losses} devices were lost while they judged it: {error}"
+            accuracy, reason = (
+                self._devices.first.accuracy,
+                f"{item.losses} devices were lost while they judged it: {error}",
+            )
             evaluation = Evaluation(item.candidate.id, Status.INFRA_ERROR, reason, accuracy, build=item.build)
             self._judged(item, DeviceResult(evaluation, None, ()))
 

@@ -1,6 +1,6 @@
 """Plans on paper: what kgen can do for a problem, predicted without running anything and without a GPU.
 
-    problem -> graph (inputs and weights on the meta device) -> plans -> predicted times -> the best few, and reasons
+problem -> graph (inputs and weights on the meta device) -> plans -> predicted times -> the best few, and reasons
 """
 
 from __future__ import annotations
@@ -116,14 +116,16 @@ class Planned:
         return [aten_name(node) for mode in self.modes for node in mode.best[0].library_calls]
 
 
-def plan(problem: Problem, arch: str | None = None, server: Server | None = None, *, weight_copies: bool = True) -> Planned:
+def plan(
+    problem: Problem, arch: str | None = None, server: Server | None = None, *, weight_copies: bool = True
+) -> Planned:
     """Plan a problem on an architecture (``sm_90``, ``cpu``), by default that of this machine's GPU. The problem's code
-    runs in a process that ``server`` forks; without one, in this process. Without ``weight_copies``, no plan keeps a weight in another
-    form beside it.
+    runs in a process that ``server`` forks; without one, in this process. Without ``weight_copies``, no plan keeps a
+    weight in another form beside it.
 
-    PyTorch is taken with its default flags: float32 in matmuls, TF32 in convolutions where cuDNN probably uses it. Raises
-    :class:`kgen.errors.DeviceError` for an unknown architecture and :class:`kgen.errors.ProblemError` where the problem
-    cannot be executed or captured.
+    PyTorch is taken with its default flags: float32 in matmuls, TF32 in convolutions where cuDNN probably uses it.
+    Raises :class:`kgen.errors.DeviceError` for an unknown architecture and :class:`kgen.errors.ProblemError` where the
+    problem cannot be executed or captured.
     """
     hardware = hardware_of(arch)
     settled, capture = capture_apart(problem, hardware.device_type, server)
@@ -134,7 +136,8 @@ def plan(problem: Problem, arch: str | None = None, server: Server | None = None
 
 
 def hardware_of(arch: str | None) -> Hardware:
-    """The limits of an architecture; ``None`` is that of this machine's GPU, else :data:`DEFAULT_ARCH`. Raises :class:`DeviceError`."""
+    """The limits of an architecture; ``None`` is that of this machine's GPU, else :data:`DEFAULT_ARCH`. Raises
+    :class:`DeviceError`."""
     return cpu() if arch == HOST.name else for_arch(arch or gpu_arch() or DEFAULT_ARCH)
 
 
@@ -166,7 +169,9 @@ def _rank(prediction: Prediction) -> tuple[float, int]:
 def _reasons(plan: FusionPlan, own: Iterable[str], lacks: str) -> tuple[tuple[str, str], ...]:
     nodes = [plan.graph.node(step.node) for step in plan.steps if isinstance(step, Library)]
     return tuple(
-        (node.name, why_library(plan.graph, node, own=node.name in own, lacks=lacks)) for node in nodes if not is_view(node)
+        (node.name, why_library(plan.graph, node, own=node.name in own, lacks=lacks))
+        for node in nodes
+        if not is_view(node)
     )
 
 

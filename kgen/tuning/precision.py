@@ -34,7 +34,8 @@ class Precision:
 
 
 def measured(capture: Capture, products: Sequence[LibraryProduct]) -> Capture:
-    """The graphs with each convolution marked that cuDNN multiplied in TF32, at its own and at every tested batch size."""
+    """The graphs with each convolution marked that cuDNN multiplied in TF32, at its own and at every tested batch
+    size."""
     by_shape: dict[object, tuple[bool, bool]] = {}
     for one in products:
         kind = one.input, one.weight, one.stride, one.padding, one.dilation, one.groups, one.transposed
@@ -51,7 +52,9 @@ def measured(capture: Capture, products: Sequence[LibraryProduct]) -> Capture:
 
 def predicted(graph: OpGraph) -> tuple[OpGraph, tuple[Precision, ...]]:
     """The graph with each convolution marked that cuDNN probably multiplies in TF32, and the reason for each of all."""
-    found = tuple(Precision(node.name, not why, why or "enough channels in one group") for node, why in _convolutions(graph))
+    found = tuple(
+        Precision(node.name, not why, why or "enough channels in one group") for node, why in _convolutions(graph)
+    )
     tf32 = {one.name: one.tf32 for one in found}
     return _marked(graph, lambda _, node: (tf32[node.name], tf32[node.name])), found
 
@@ -78,5 +81,10 @@ def _marked(graph: OpGraph, marks: Callable[[OpGraph, Node], tuple[bool, bool]])
     found = {node.name: marks(graph, node) for node, _ in _convolutions(graph)}
     if not any(map(any, found.values())):
         return graph
-    return replace(graph, nodes=tuple(
-        replace(n, tf32=found[n.name][0], products=1 if all(found[n.name]) else 3) if n.name in found else n for n in graph.nodes))
+    return replace(
+        graph,
+        nodes=tuple(
+            replace(n, tf32=found[n.name][0], products=1 if all(found[n.name]) else 3) if n.name in found else n
+            for n in graph.nodes
+        ),
+    )

@@ -72,31 +72,68 @@ _CONVOLUTIONS = {
     3: _class("convolution, 3-d", 0.15, 0.10, "7 to 105 TFLOP/s in TF32: the fewer channels, the slower"),
 }
 
-_CHANNELS_LAST = _class("convolution, channels last", 0.75, 0.6, "3.2 TB/s, and 190 to 300 TFLOP/s in TF32: reads images as they lie, with a ReLU and a sum in the same call")
-_CHANNELS_FIRST = _class("convolution, channels first", 1.0, 0.5, "oneDNN moves images to a layout of its own and back, in memory that is new in each call")
+_CHANNELS_LAST = _class(
+    "convolution, channels last",
+    0.75,
+    0.6,
+    "3.2 TB/s, and 190 to 300 TFLOP/s in TF32: reads images as they lie, with a ReLU and a sum in the same call",
+)
+_CHANNELS_FIRST = _class(
+    "convolution, channels first",
+    1.0,
+    0.5,
+    "oneDNN moves images to a layout of its own and back, in memory that is new in each call",
+)
 
 #: Operators that stand in no class count as :data:`ONE_PASS`.
 LIBRARY_CLASSES = (
     _class("reduction", 0.98, 1.0, "reads its operand once", "sum mean amax amin prod linalg_vector_norm norm all any"),
     _class("extremum", 0.75, 1.0, "carries an index along", "max min argmax argmin"),
     _class("softmax", 0.5, 1.0, "reads long rows twice and more", "softmax _softmax log_softmax _log_softmax softmin"),
-    _class("several passes", 0.3, 1.0, "is made of several operators inside",
-           "logsumexp var std var_mean std_mean triplet_margin_loss cosine_embedding_loss cosine_similarity "
-           "pairwise_distance"),
-    _class("norm", 0.4, 1.0, "reads its operand twice", "layer_norm native_layer_norm group_norm instance_norm rms_norm"),
+    _class(
+        "several passes",
+        0.3,
+        1.0,
+        "is made of several operators inside",
+        "logsumexp var std var_mean std_mean triplet_margin_loss cosine_embedding_loss cosine_similarity "
+        "pairwise_distance",
+    ),
+    _class(
+        "norm", 0.4, 1.0, "reads its operand twice", "layer_norm native_layer_norm group_norm instance_norm rms_norm"
+    ),
     _class("batch norm", 0.25, 1.0, "reads its operand for moments, then again", "batch_norm native_batch_norm"),
-    _class("running values", 0.45, 1.0, "reads and writes partial results", "cumsum cumprod logcumsumexp cummax cummin"),
-    _class("pooling", 0.13, 1.0, "one thread an output; max pooling writes indices too",
-           "max_pool1d max_pool2d max_pool3d max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool3d "
-           "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d "
-           "adaptive_max_pool3d"),
+    _class(
+        "running values", 0.45, 1.0, "reads and writes partial results", "cumsum cumprod logcumsumexp cummax cummin"
+    ),
+    _class(
+        "pooling",
+        0.13,
+        1.0,
+        "one thread an output; max pooling writes indices too",
+        "max_pool1d max_pool2d max_pool3d max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool3d "
+        "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d "
+        "adaptive_max_pool3d",
+    ),
     _class("reversal", 0.7, 1.0, "reads against the order of memory", "flip roll rot90"),
-    _class("selection", 0.1, 1.0, "sorts, or counts digits in several passes (assumed)", "topk sort argsort kthvalue median mode"),
-    _class("loss", 0.5, 1.0, "writes terms before it reduces them",
-           "smooth_l1_loss huber_loss mse_loss l1_loss binary_cross_entropy binary_cross_entropy_with_logits kl_div "
-           "cross_entropy_loss nll_loss hinge_embedding_loss margin_ranking_loss"),
-    _class("copy across", 0.7, 1.0, "reads or writes across the order of memory", "clone contiguous cat stack repeat pad"),
-)  # fmt: skip
+    _class(
+        "selection",
+        0.1,
+        1.0,
+        "sorts, or counts digits in several passes (assumed)",
+        "topk sort argsort kthvalue median mode",
+    ),
+    _class(
+        "loss",
+        0.5,
+        1.0,
+        "writes terms before it reduces them",
+        "smooth_l1_loss huber_loss mse_loss l1_loss binary_cross_entropy binary_cross_entropy_with_logits kl_div "
+        "cross_entropy_loss nll_loss hinge_embedding_loss margin_ranking_loss",
+    ),
+    _class(
+        "copy across", 0.7, 1.0, "reads or writes across the order of memory", "clone contiguous cat stack repeat pad"
+    ),
+)
 
 _CLASS_OF = {operator: found for found in LIBRARY_CLASSES for operator in found.operators}
 
@@ -121,7 +158,8 @@ def cpu_class(node: Node) -> LibraryClass:
 
 @dataclass(frozen=True)
 class StepTime:
-    """The predicted time of one step of a plan; ``bound`` is ``memory``, ``arithmetic``, ``steps``, or ``none`` for a view."""
+    """The predicted time of one step of a plan; ``bound`` is ``memory``, ``arithmetic``, ``steps``, or ``none`` for a
+    view."""
 
     step: Kernel | Library
     cost: Cost
@@ -173,9 +211,11 @@ class Predictor:
         return self.prediction(plan).ms
 
     def order(self, found: Sequence[FusionPlan], control: FusionPlan) -> list[FusionPlan]:
-        """Plans in the order to try them: :data:`kgen.compiler.fusion.fusion.Order`. Those of too many kernels are left out.
+        """Plans in the order to try them: :data:`kgen.compiler.fusion.fusion.Order`. Those of too many kernels are left
+        out.
 
-        Where the library multiplies in TF32 and kernels must not, the best plan with the library's product comes second.
+        Where the library multiplies in TF32 and kernels must not, the best plan with the library's product comes
+        second.
         """
         few = [plan for plan in found if len(plan.kernels) <= MOST_KERNELS]
         ordered = in_order(few, control, self.ms, self.main)
@@ -191,7 +231,8 @@ class Predictor:
         return any(self._in_tf32(node) and self._products(plan.graph, node) > 1 for node in nodes)
 
     def main(self, plan: FusionPlan) -> frozenset[tuple[str, int]]:
-        """The steps that take more than :data:`MAIN_PART` of the plan's time, launches aside: by label, with their number's bits.
+        """The steps that take more than :data:`MAIN_PART` of the plan's time, launches aside: by label, with their
+        number's bits.
 
         Equal steps count together: each layer of a network takes a small part alone.
         """
@@ -243,7 +284,11 @@ class Predictor:
         if cost.blocks:
             memory_ms /= min(1.0, cost.blocks / self.hardware.multiprocessors)
         one_step_ms = STEP_MS if isinstance(step, Kernel) else LIBRARY_STEP_MS
-        bounds = {"memory": memory_ms, "arithmetic": arithmetic_ms, "steps": cost.steps * one_step_ms if self.kind.accelerator else 0.0}
+        bounds = {
+            "memory": memory_ms,
+            "arithmetic": arithmetic_ms,
+            "steps": cost.steps * one_step_ms if self.kind.accelerator else 0.0,
+        }
         bound = max(bounds, key=bounds.__getitem__)
         return StepTime(step, cost, bounds[bound] + self.kind.launch_ms, bound)
 
@@ -313,8 +358,8 @@ def in_order(
     """The fastest of these plans by prediction, in the order to try them; ties keep their order.
 
     The control comes behind plans that may beat it and in front of those that are predicted to be slower. There are
-    :data:`kgen.compiler.fusion.cutter.MOST_PLANS` at most. ``main`` gives the steps that take a plan's time. On either side of
-    the control, plans whose main steps an earlier one has come last: they measure the same kernels again.
+    :data:`kgen.compiler.fusion.cutter.MOST_PLANS` at most. ``main`` gives the steps that take a plan's time. On either
+    side of the control, plans whose main steps an earlier one has come last: they measure the same kernels again.
     """
     ranked = sorted(found, key=ms)
     repeats: set[int] = set()

@@ -1,6 +1,6 @@
 """Rendering on paper: the text of a candidate of any plan, for a device that need not be there. Nothing is measured.
 
-    problem -> graph -> plans, in the order in which a sweep tries them -> one candidate
+problem -> graph -> plans, in the order in which a sweep tries them -> one candidate
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class Rendering:
 
     def _check(self, plan: int) -> None:
         if not 1 <= plan <= len(self.plans):
-            raise NotFoundError(f"--plan {plan}: there are {len(self.plans)} plans, counted from 1; see `kgen render --plans`")
+            raise NotFoundError(
+                f"--plan {plan}: there are {len(self.plans)} plans, counted from 1; see `kgen render --plans`"
+            )
 
     def _point(self, number: int, params: Params) -> Point:
         """The first point of a plan in which all of ``params`` have their values."""
@@ -79,7 +81,9 @@ class Rendering:
                 raise NotFoundError(f"--params: {kernel.name} has no combination with {_text(wanted)}")
             chosen.append(index)
         if unknown := sorted(set(params) - taken - {LAUNCHING}):
-            raise NotFoundError(f"--params {unknown[0]}: the plan has no such kernel; it has {len(option.kernels)}, from k0 on")
+            raise NotFoundError(
+                f"--params {unknown[0]}: the plan has no such kernel; it has {len(option.kernels)}, from k0 on"
+            )
         point = Point(number, tuple(chosen), str(params.get(LAUNCHING, "")))
         if point.launching and (why := self.design.obstacle(point)):
             raise NotFoundError(f"--params {LAUNCHING}={point.launching}: {why}")
@@ -87,9 +91,11 @@ class Rendering:
 
 
 def rendering(problem: Problem, arch: str | None = None, server: Server | None = None) -> Rendering:
-    """All that can be rendered for a problem on an architecture (``sm_90``, ``cpu``), by default that of this machine's GPU.
+    """All that can be rendered for a problem on an architecture (``sm_90``, ``cpu``), by default that of this machine's
+    GPU.
 
-    PyTorch is taken with its default flags, as :func:`kgen.tuning.plan.plan` takes it. Raises what that function raises.
+    PyTorch is taken with its default flags, as :func:`kgen.tuning.plan.plan` takes it. Raises what that function
+    raises.
     """
     hardware = hardware_of(arch)
     settled, capture = capture_apart(problem, hardware.device_type, server)

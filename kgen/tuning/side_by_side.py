@@ -2,8 +2,8 @@
 
     suite -> run(request) -> [process: sweep] -> events, result
 
-The processes run on this machine and write to its store. They capture and render, which takes seconds of a core for each
-problem, and keep what they have imported for the next one.
+The processes run on this machine and write to its store. They capture and render, which takes seconds of a core for
+each problem, and keep what they have imported for the next one.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class _Conductor:
 class SideBySide:
     """Runs up to ``at_once`` sweeps of a suite in processes; see :class:`kgen.tuning.suite.Sweeps`.
 
-    Each process calls ``begin`` once, for what it runs sweeps with; it must be picklable. ``changed`` is called with the
-    number of sweeps that run. A context manager: leaving ends the processes.
+    Each process calls ``begin`` once, for what it runs sweeps with; it must be picklable. ``changed`` is called with
+    the number of sweeps that run. A context manager: leaving ends the processes.
     """
 
     def __init__(

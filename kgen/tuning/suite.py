@@ -31,6 +31,7 @@ from kgen.tuning.sweep import SweepRequest
 
 INTERRUPTED = "interrupted"
 
+
 class Sweeps(Protocol):
     """Runs the sweeps of a suite: up to ``at_once`` beside each other, each called in a thread of its own."""
 

@@ -61,9 +61,14 @@ from kgen.tuning.time_budget import LEAST_FINAL_SECONDS, TimeBudget
 HOPELESS_TRIES = 2  # candidates of each plan on average; limit where no plan is predicted to beat the library
 KNOWN_PART = 0.125  # share of the budget; limit of warm-start points
 KNOWN_OF_EACH = 3  # warm-start points; limit per problem and plan
-FEWEST_FILES = 4  # candidates that are put together from tasks, at least: where the time is too short for them, none is tuned
+FEWEST_FILES = (
+    4  # candidates that are put together from tasks, at least: where the time is too short for them, none is tuned
+)
 WHOLE_FILES = 12  # candidates of a network without another budget: its kernels are tuned as tasks
-CUT_SECONDS, CUT_CALLS = 20.0, 10  # behind the end of finals, and calls of each subject: their last rounds end; what hangs is cut
+CUT_SECONDS, CUT_CALLS = (
+    20.0,
+    10,
+)  # behind the end of finals, and calls of each subject: their last rounds end; what hangs is cut
 LEAST_BUDGET = 2  # candidates: the control and another one
 #: Makes the candidates of a problem on devices, until a time on the monotonic clock; :func:`designed`.
 Designed = Callable[[Problem, DevicePool, float], Design]
@@ -77,8 +82,9 @@ def run(
 ) -> events.Finished:
     """Run a sweep to its end, its budget, or an interrupt.
 
-    Raises :class:`kgen.errors.KgenError` for a fault of the problem, the device, a compiler or the database. The failure
-    of a candidate is never raised. ``KeyboardInterrupt`` ends the sweep as interrupted, with its results so far.
+    Raises :class:`kgen.errors.KgenError` for a fault of the problem, the device, a compiler or the database. The
+    failure of a candidate is never raised. ``KeyboardInterrupt`` ends the sweep as interrupted, with its results so
+    far.
     """
 
     def notice(text: str) -> None:
@@ -147,7 +153,8 @@ def arguments(request: SweepRequest, device: str, strategy: str | None) -> dict[
 
 
 def _alone(request: SweepRequest, database: Database, notice: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Keeps an equal sweep of this machine waiting. A fresh sweep judges everything itself, so that none waits for it."""
+    """Keeps an equal sweep of this machine waiting. A fresh sweep judges everything itself, so that none waits for
+    it."""
     if request.fresh:
         return contextlib.nullcontext()
     problem = request.problem
@@ -255,7 +262,9 @@ class _Sweep:
     def run(self) -> events.Finished:
         jobs = self.request.jobs or self.devices.jobs
         builder = self.devices.first.builder()
-        beside = KINDS[self.design.hardware.device_type].accelerator  # builds take longer there than to judge the control
+        beside = KINDS[
+            self.design.hardware.device_type
+        ].accelerator  # builds take longer there than to judge the control
         pipeline = Pipeline(builder, self.devices, jobs, self._built, self._is_late, own_first=not beside)
         self._open()
         try:
@@ -304,7 +313,9 @@ class _Sweep:
         asked = arguments(self.request, self.device, self.strategy)
         found = None
         if not self.request.fresh:
-            found = self.database.unfinished_sweep(self.problem.id, environment.id, self.request.accuracy, asked, self.request.kind)
+            found = self.database.unfinished_sweep(
+                self.problem.id, environment.id, self.request.accuracy, asked, self.request.kind
+            )
         if found:
             self.database.reopen_sweep(found)
             self.sweep = found
@@ -429,9 +440,13 @@ class _Sweep:
         except RenderError as error:
             rejection = self.design.rejection(point, error)
             self.database.add_rejections(self.sweep, [rejection])
-            log = paths.bug_report(self.sweep, f"{rejection.plan}\n{dict(rejection.params)}\n{''.join(format_exception(error))}")
+            log = paths.bug_report(
+                self.sweep, f"{rejection.plan}\n{dict(rejection.params)}\n{''.join(format_exception(error))}"
+            )
             if not self.unrendered:
-                self._notice(f"a candidate is left out, since its {error}; this is a bug in kgen: please report it, with {log}")
+                self._notice(
+                    f"a candidate is left out, since its {error}; this is a bug in kgen: please report it, with {log}"
+                )
             self.unrendered += 1
             return None
 
@@ -492,6 +507,7 @@ class _Sweep:
                     tie=leader.tie,
                 )
         return found
+
 
 def _basis(design: Design) -> roofline.Basis:
     """The work of the problem in its first mode, and the measured rates of the device."""

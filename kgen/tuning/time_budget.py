@@ -73,14 +73,17 @@ class TimeBudget:
         return self._at((JUDGE_PART if found_right else FIRST_PART) + _GRACE)
 
     def tasks_until(self, files: int) -> float | None:
-        """When a network's kernel tasks are tuned no more, on the monotonic clock, so that so many files are judged behind them.
+        """When a network's kernel tasks are tuned no more, on the monotonic clock, so that so many files are judged
+        behind them.
 
         ``None`` where the time does not suffice for both.
         """
         now = time.monotonic()
         if self.seconds is None:
             return now + TASK_SECONDS
-        last = self.judge_until - self._usual(Phase.BUILD) - files * self._candidate_seconds  # they are built beside each other
+        last = (
+            self.judge_until - self._usual(Phase.BUILD) - files * self._candidate_seconds
+        )  # they are built beside each other
         until = min(now + TASK_PART * (self.judge_until - now), last)
         return until if until - now >= LEAST_TASK_SECONDS else None
 
@@ -119,8 +122,8 @@ class TimeBudget:
         return inf if self.seconds is None else self.started + part * max(self.seconds, LEAST_CUT)
 
     def finals(self, finalists: int) -> float:
-        """How many seconds the finals of so many candidates take, which get ready one after the other before. With their
-        overtime, they end by :attr:`finals_until`, unless they would be too short to order candidates."""
+        """How many seconds the finals of so many candidates take, which get ready one after the other before. With
+        their overtime, they end by :attr:`finals_until`, unless they would be too short to order candidates."""
         if self.seconds is None:
             return self.final_seconds
         ready = self._ready_seconds * finalists

@@ -1,7 +1,7 @@
 """Packages: a verified winner in the layouts that other tools install.
 
-    Verified ── hub ──> build/torch-cuda/ with a stateless layer     Hugging Face's kernels
-             ── solution ──> one JSON object with run()              FlashInfer-Trace, SOL-ExecBench
+Verified ── hub ──> build/torch-cuda/ with a stateless layer     Hugging Face's kernels
+         ── solution ──> one JSON object with run()              FlashInfer-Trace, SOL-ExecBench
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def check_hub(problem: Problem, folder: Path) -> None:
 def check_solution(problem: Problem, file: Path, destinations: bool = False) -> None:
     """Check before long work that a solution of the problem can be written. Raises :class:`InputError`."""
     if Path(problem.path).suffix != trace_file.SUFFIX:
-        raise InputError(f"{problem.path}: a solution answers a definition (.json): use -o FILE for the winner of another problem")
+        raise InputError(
+            f"{problem.path}: a solution answers a definition (.json): use -o FILE for the winner of another problem"
+        )
     trace_file.name_of(Path(problem.path))
     if destinations:
         trace_file.outputs_of(Path(problem.path))
@@ -62,22 +64,32 @@ def hub(found: Verified) -> dict[Path, str]:
     forward = _Forward(found.candidate.source)
     names = {"name": name, "layer": layer, "backend": backend, "problem": found.problem, "figures": found.figures}
     metadata: dict[str, Any] = {
-        "name": name, "id": f"_{module}_{backend}_{found.candidate.id[:7]}", "version": 1, "license": "unknown", "python-depends": [],
-        "backend": {"type": backend, **({"archs": [_capability(found.environment.arch)]} if kind_of(backend).accelerator else {})},
-    }  # fmt: skip
+        "name": name,
+        "id": f"_{module}_{backend}_{found.candidate.id[:7]}",
+        "version": 1,
+        "license": "unknown",
+        "python-depends": [],
+        "backend": {
+            "type": backend,
+            **({"archs": [_capability(found.environment.arch)]} if kind_of(backend).accelerator else {}),
+        },
+    }
     build = Path("build") / f"torch-{backend}"
     return {
         Path("README.md"): _rendered("card.md.j2", **names, device=found.environment.device),
         build / "metadata.json": json.dumps(metadata, indent=2) + "\n",
         build / "__init__.py": _rendered("init.py.j2", **names),
-        build / "layers.py": _rendered("layers.py.j2", **names, forward=forward, init_inputs=_init_inputs(found.problem)),
+        build / "layers.py": _rendered(
+            "layers.py.j2", **names, forward=forward, init_inputs=_init_inputs(found.problem)
+        ),
         build / "model_new.py": found.candidate.source,
         build / "figures.json": json.dumps(found.figures, indent=2) + "\n",
     }
 
 
 def solution(found: Verified, destinations: bool = False) -> str:
-    """A solution as JSON. Its ``run`` returns the outputs, or writes them into ``destinations``, which it takes behind the inputs."""
+    """A solution as JSON. Its ``run`` returns the outputs, or writes them into ``destinations``, which it takes behind
+    the inputs."""
     definition = trace_file.name_of(Path(found.problem.path))
     run = _rendered("run.py.j2", mode=found.problem.mode, **_calling(found, destinations))
     device, median = found.environment.device, found.figures["median_ms"]
@@ -101,8 +113,8 @@ def solution(found: Verified, destinations: bool = False) -> str:
 
 
 def _calling(found: Verified, destinations: bool) -> dict[str, Any]:
-    """The names of the template of ``run``. Kernels write a single output where the caller wants it; several are copied, since a
-    dict of outputs may have them in another order."""
+    """The names of the template of ``run``. Kernels write a single output where the caller wants it; several are
+    copied, since a dict of outputs may have them in another order."""
     source, forward = found.candidate.source, _Forward(found.candidate.source)
     if not destinations:
         return {"forward": forward, "outputs": None}
@@ -110,7 +122,13 @@ def _calling(found: Verified, destinations: bool) -> dict[str, Any]:
     taken = {*re.findall(r"\w+", forward.arguments), "outputs", "found"}
     outputs = [f"{name}_out" if name in taken else name for name in names]
     into = run_into(source) if len(names) == 1 else None
-    return {"forward": forward, "outputs": outputs, "names": tuple(names), "run_into": into, "entry": "\n_entry = " in source}
+    return {
+        "forward": forward,
+        "outputs": outputs,
+        "names": tuple(names),
+        "run_into": into,
+        "entry": "\n_entry = " in source,
+    }
 
 
 def kernel_name(problem: str) -> str:
@@ -134,7 +152,8 @@ def _rendered(template: str, **names: Any) -> str:
 
 
 class _Forward:
-    """The forward of a file's ``ModelNew`` as source: its ``parameters`` without ``self``, and the ``arguments`` that hand them on."""
+    """The forward of a file's ``ModelNew`` as source: its ``parameters`` without ``self``, and the ``arguments`` that
+    hand them on."""
 
     def __init__(self, source: str) -> None:
         model = Definitions(source).class_named("ModelNew")
@@ -159,5 +178,8 @@ def _init_inputs(problem: Problem) -> str:
     except (ValueError, SyntaxError):
         same = False
     if not same:
-        raise InputError(f"{problem.path}: get_init_inputs() gives more than numbers and texts, which a layer cannot repeat: use -o FILE")
+        raise InputError(
+            f"{problem.path}: get_init_inputs() gives more than numbers and texts, which a layer cannot repeat: use -o "
+            "FILE"
+        )
     return text

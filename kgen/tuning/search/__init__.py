@@ -22,10 +22,23 @@ from kgen.tuning.search.strategy import Strategy
 from kgen.tuning.search.tpe import Tpe
 from kgen.tuning.search.uniform import Random
 
-__all__ = ["STRATEGIES", "TASKS", "Choice", "KernelSpace", "Option", "Point", "Search", "Strategy", "chosen", "distinct_kernels"]
+__all__ = [
+    "STRATEGIES",
+    "TASKS",
+    "Choice",
+    "KernelSpace",
+    "Option",
+    "Point",
+    "Search",
+    "Strategy",
+    "chosen",
+    "distinct_kernels",
+]
 
 #: Every strategy by its name.
-STRATEGIES: dict[str, type[Strategy]] = {strategy.name: strategy for strategy in (Exhaustive, Random, Coordinate, Additive, Tpe, Assembled)}
+STRATEGIES: dict[str, type[Strategy]] = {
+    strategy.name: strategy for strategy in (Exhaustive, Random, Coordinate, Additive, Tpe, Assembled)
+}
 
 #: The strategy of networks: their kernels are tuned as tasks first.
 TASKS = Assembled.name

@@ -34,7 +34,8 @@ class Additive(Strategy):
 
     The next point has the least expected time, less an optimism for terms with few observations.
 
-        opening      the first likely plans with each kernel's first combination; each later plan after some other points
+        opening      the first likely plans with each kernel's first combination; each later plan after some other
+        points
         unanswered   while no plan has an answer, the next combination of each likely plan in turn
         then         the best point of the answered plans by the model, or that point with one kernel changed
     """
@@ -88,7 +89,8 @@ class Additive(Strategy):
         return (self.opening() if self._opens() else None) or self._expected_best() or self.opening()
 
     def _opens(self) -> bool:
-        """Whether it is a new plan's turn. Plans come in the order of their predicted times, and few are worth a budget."""
+        """Whether it is a new plan's turn. Plans come in the order of their predicted times, and few are worth a
+        budget."""
         begun = [option for n, option in enumerate(self.options) if self._count[n]]
         at_first = min(_OPENED, len(self._likely) + sum(not option.kernels for option in begun))
         return len(begun) < at_first or len(self.asked) - len(begun) >= _BETWEEN * (len(begun) - at_first + 1)
@@ -97,7 +99,9 @@ class Additive(Strategy):
         self._fit()
         open_options, known = self.open_options(), {point.option for point in self.told}
         if not known:
-            return self._next_plainest([n for n in open_options if self._count[n] and n in self._likely] or open_options)
+            return self._next_plainest(
+                [n for n in open_options if self._count[n] and n in self._likely] or open_options
+            )
         scores, best = self._scores(), None
         for number in filter(known.__contains__, open_options):
             found = self.cheapest(number, [scores[kernel] for kernel in self.options[number].kernels])

@@ -2,7 +2,8 @@
 
     first        the best assignment of each likely plan
     then         a plan's next assignments: one task with another of its fast variants, in all of its kernels
-    refused      an assignment that errs too much comes again with more accurate variants; others that err as much come last
+    refused      an assignment that errs too much comes again with more accurate variants; others that err as much
+                 come last
 
 Answers correct the sums: a plan whose file took 1.2 times its sum is expected to do so again.
 """
@@ -62,10 +63,18 @@ class Assembled(Strategy):
     name = "tasks"
 
     def __init__(
-        self, options: Sequence[Option], seed: int = 0, first: Iterable[Point] = (), times: Mapping[int, OptionTimes] | None = None
+        self,
+        options: Sequence[Option],
+        seed: int = 0,
+        first: Iterable[Point] = (),
+        times: Mapping[int, OptionTimes] | None = None,
     ) -> None:
         super().__init__(options, seed, first)
-        self.times = {n: _predicted(option) for n, option in enumerate(self.options) if option.size} if times is None else dict(times)
+        self.times = (
+            {n: _predicted(option) for n, option in enumerate(self.options) if option.size}
+            if times is None
+            else dict(times)
+        )
         self._assignments = {n: _Ahead(_assignments(self.options[n], of)) for n, of in self.times.items()}
         self._more_accurate: deque[Point] = deque()
         self._too_large = inf  # the least error of an assignment that was refused
@@ -128,7 +137,9 @@ def _predicted(option: Option) -> OptionTimes:
 
 def _assignments(option: Option, times: OptionTimes) -> Iterator[Choice]:
     """The best assignment for each value of the common parameter, then the best one with another variant of a task."""
-    best = sorted((choice for value in option.values if (choice := _best(option, times, value)) is not None), key=times.total)
+    best = sorted(
+        (choice for value in option.values if (choice := _best(option, times, value)) is not None), key=times.total
+    )
     yield from best[:1]
     others = [choice for first in best[:1] for choice in _neighbours(option, times, first)]
     yield from sorted((*best[1:], *others), key=times.total)
@@ -156,7 +167,9 @@ def _neighbours(option: Option, times: OptionTimes, best: Choice) -> Iterator[Ch
             yield _with(option, times, best, places, option.kernels[first][index].items())
 
 
-def _with(option: Option, times: OptionTimes, choice: Choice, places: Sequence[int], params: Iterable[tuple[str, ParamValue]]) -> Choice:
+def _with(
+    option: Option, times: OptionTimes, choice: Choice, places: Sequence[int], params: Iterable[tuple[str, ParamValue]]
+) -> Choice:
     """The choice with these parameters in some kernels; a kernel whose space lacks them stays."""
     wanted, found = dict(params), list(choice)
     for place in places:
@@ -175,10 +188,14 @@ def _more_accurate(option: Option, times: OptionTimes, point: Point) -> Iterator
     """The point with more accurate variants of the tasks that err most: of half of those that have one, then of all."""
     value, better = _common(option, point.choice), {}
     for number, (of, index) in enumerate(zip(times.kernels, point.choice)):
-        accurate = [i for i in option.indices(number, value) if of.ms[i] < inf and of.errors[i] <= _LESS * of.errors[index]]
+        accurate = [
+            i for i in option.indices(number, value) if of.ms[i] < inf and of.errors[i] <= _LESS * of.errors[index]
+        ]
         if accurate:
             better[number] = min(accurate, key=lambda i: (of.ms[i], i))
-    suspicious = sorted(dict.fromkeys(times.kernels[n].task for n in better), key=lambda task: -_error(times, point, task))
+    suspicious = sorted(
+        dict.fromkeys(times.kernels[n].task for n in better), key=lambda task: -_error(times, point, task)
+    )
     for count in dict.fromkeys((-(-len(suspicious) // 2), len(suspicious))) if suspicious else ():
         changed = set(suspicious[:count])
         found = (better.get(n, i) if times.kernels[n].task in changed else i for n, i in enumerate(point.choice))

@@ -14,9 +14,9 @@ _PREFERENCE = 0.55  # probability; an option is taken before the next slower one
 class Coordinate(Strategy):
     """Random steps from the best point of a plan, one kernel at a time, without a model of the parameters.
 
-        opening    every plan with each kernel's first combination
-        then       a plan, faster ones more likely, and one of its kernels; a combination that this plan has not tried,
-                   half of the time a neighbour of the best one (one parameter changed); the other kernels at their best
+    opening    every plan with each kernel's first combination
+    then       a plan, faster ones more likely, and one of its kernels; a combination that this plan has not tried,
+               half of the time a neighbour of the best one (one parameter changed); the other kernels at their best
     """
 
     name = "coordinate"

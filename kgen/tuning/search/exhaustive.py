@@ -22,9 +22,9 @@ class _Tuning:
 class Exhaustive(Strategy):
     """Every combination of every kernel with the others held, then all kernels at their best.
 
-        opening    every plan with each kernel's first combination
-        tuning     each kernel in the first plan that has it: every combination, with the other kernels held
-        verifying  each plan with each kernel at its best, for each value of a common parameter
+    opening    every plan with each kernel's first combination
+    tuning     each kernel in the first plan that has it: every combination, with the other kernels held
+    verifying  each plan with each kernel at its best, for each value of a common parameter
     """
 
     name = "exhaustive"
@@ -61,7 +61,10 @@ class Exhaustive(Strategy):
         for number in opened:
             option = self.options[number]
             yield from (
-                Point(number, tuple(self._tuned(kernel, option.indices(k, value)) for k, kernel in enumerate(option.kernels)))
+                Point(
+                    number,
+                    tuple(self._tuned(kernel, option.indices(k, value)) for k, kernel in enumerate(option.kernels)),
+                )
                 for value in option.values
             )
 

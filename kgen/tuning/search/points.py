@@ -61,7 +61,8 @@ Choice = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Point:
-    """A point: the index of an option, for each of its kernels the index of a combination, and how forward is launched."""
+    """A point: the index of an option, for each of its kernels the index of a combination, and how forward is
+    launched."""
 
     option: int
     choice: Choice
@@ -120,7 +121,8 @@ class Option:
             yield from product(*(self.indices(k, value) for k in range(len(self.kernels))))
 
     def _following(self, kernel: int, index: int, wanted: ParamValue) -> int:
-        """The combination that differs from ``index`` only in the common parameter, else the simplest with its value."""
+        """The combination that differs from ``index`` only in the common parameter, else the simplest with its
+        value."""
         params = self.kernels[kernel][index]
         if params.get(self.common, wanted) == wanted:
             return index

@@ -1,6 +1,7 @@
 """Kernel tasks: the kernels of a network, each tuned alone, kept in the database, and found again.
 
-    plans of a design -> kernel tasks, each once -> units of several variants -> [build pool] -> [one worker: check, time]
+    plans of a design -> kernel tasks, each once -> units of several variants -> [build pool] -> [one worker: check,
+    time]
     -> database, each result at once -> options by the sum of their tasks -> whole files -> [evaluator]
 
     parts.py       the steps of options, each with its task

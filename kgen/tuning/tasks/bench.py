@@ -84,10 +84,18 @@ class Bench:
         path.write_text(unit.candidate.source, encoding="utf-8")
         accelerator = KINDS[task.hardware.device_type].accelerator
         self._ask(
-            "open", _OPEN_SECONDS, task=task.id, path=str(path), graph=to_json(task.graph), nodes=list(kernel.nodes) if kernel else [],
-            overwrites=kernel and kernel.overwrites or "", library=unit.library, libraries=_libraries(unit, build), flush_bytes=self._place.flush_bytes,
+            "open",
+            _OPEN_SECONDS,
+            task=task.id,
+            path=str(path),
+            graph=to_json(task.graph),
+            nodes=list(kernel.nodes) if kernel else [],
+            overwrites=kernel and kernel.overwrites or "",
+            library=unit.library,
+            libraries=_libraries(unit, build),
+            flush_bytes=self._place.flush_bytes,
             most_bytes=int(_REFERENCE_PART * task.hardware.global_bytes) if accelerator else _REFERENCE_BYTES,
-        )  # fmt: skip
+        )
 
     def _measured(self, variant: Variant, method: str, text: str, library: str) -> Measured:
         """Check a variant and time it. Raises :class:`Failure`."""

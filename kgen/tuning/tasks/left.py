@@ -1,7 +1,7 @@
 """Plans that leave some of their kernels to the library.
 
-    SCHEDULE[linear, gelu] + SCHEDULE[linear, add]      a plan
-    linear(library) + gelu(library) + SCHEDULE[linear, add]      the same with its first kernel left to the library
+SCHEDULE[linear, gelu] + SCHEDULE[linear, add]      a plan
+linear(library) + gelu(library) + SCHEDULE[linear, add]      the same with its first kernel left to the library
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _KEPT = frozenset(("copy", "cast"))  #: operators of the library whose result ma
 
 
 def left_to_library(plan: FusionPlan, kernels: AbstractSet[int]) -> FusionPlan | None:
-    """The plan with these kernels, by number, as library calls. ``None`` where the library does not compute one of them."""
+    """The plan with these kernels, by number, as library calls. ``None`` where the library does not compute one of
+    them."""
     graph, own = plan.graph, plan.kernels
     left = {own[number].name: [graph.node(name) for name in own[number].nodes] for number in kernels}
     if any(not in_library(node) for nodes in left.values() for node in nodes):
@@ -45,11 +46,16 @@ def left_to_library(plan: FusionPlan, kernels: AbstractSet[int]) -> FusionPlan |
 
 
 def left_kernels(steps: Sequence[PlanStep], wanted: Sequence[PlanStep]) -> frozenset[int] | None:
-    """The kernels of a plan with these steps that a wanted plan leaves to the library; ``None`` where it is another plan."""
+    """The kernels of a plan with these steps that a wanted plan leaves to the library; ``None`` where it is another
+    plan."""
     found: set[int] = set()
     rest, number = list(wanted), 0
     for step in steps:
-        same = bool(rest) and (rest[0].mode, rest[0].schedule, rest[0].operators) == (step.mode, step.schedule, step.operators)
+        same = bool(rest) and (rest[0].mode, rest[0].schedule, rest[0].operators) == (
+            step.mode,
+            step.schedule,
+            step.operators,
+        )
         if same:
             rest.pop(0)
         elif step.schedule:

@@ -15,8 +15,9 @@ from kgen.tuning.tasks.task import KernelTask
 class Part:
     """One step of an option. ``space`` has the combinations of a kernel; a library call has none.
 
-    ``name`` is the kernel's prefix in a candidate's parameters, or the operator of a library call, and ``reason`` says why that is
-    one. ``operators`` are those of the step. ``task`` is ``None`` where it does not stand alone. Times are predicted milliseconds.
+    ``name`` is the kernel's prefix in a candidate's parameters, or the operator of a library call, and ``reason`` says
+    why that is one. ``operators`` are those of the step. ``task`` is ``None`` where it does not stand alone. Times are
+    predicted milliseconds.
     """
 
     task: KernelTask | None

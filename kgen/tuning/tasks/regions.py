@@ -4,7 +4,8 @@
     linear(library) + SCHEDULE[gelu] + linear(library) + SCHEDULE[add, layer_norm]         another one
     SCHEDULE[linear, gelu] + linear(library) + SCHEDULE[add, layer_norm]                   the best of both
 
-A region lies between two places where plans have computed the same values. A plan may go on there as any other one does.
+A region lies between two places where plans have computed the same values. A plan may go on there as any other one
+does.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.tuning.tasks.left import in_library
 
-#: The time of a step of a plan in milliseconds, by the plan's number and the step's, and whether the library computes it. It is
-#: infinite where the step is left out.
+#: The time of a step of a plan in milliseconds, by the plan's number and the step's, and whether the library computes
+#: it. It is infinite where the step is left out.
 Cost = Callable[[int, int, bool], float]
 
 _KEPT = frozenset(("copy", "cast"))  #: operators of the library whose result may be the operand itself
@@ -104,7 +105,9 @@ def _stretches(plans: Sequence[FusionPlan]) -> tuple[dict[int, list[_Stretch]], 
             if end != place:
                 stretch = _Stretch(number, tuple(waiting), end)
                 kernels = [s for s in map(plan.steps.__getitem__, waiting) if isinstance(s, Kernel)]
-                left = bool(kernels) and all(in_library(plan.graph.node(name)) for kernel in kernels for name in kernel.nodes)
+                left = bool(kernels) and all(
+                    in_library(plan.graph.node(name)) for kernel in kernels for name in kernel.nodes
+                )
                 found.setdefault(place, []).extend((stretch, replace(stretch, library=True)) if left else (stretch,))
                 place, waiting = end, []
     return found, sum(bits.values())
@@ -129,12 +132,18 @@ def _put_together(plans: Sequence[FusionPlan], path: Sequence[_Stretch]) -> Fusi
     named_apart = [replace(s, name=kernel_name([s.name], names)) if isinstance(s, Kernel) else s for s in steps]
     safe = [_safely(first, named_apart, at) for at in range(len(named_apart))]
     rewrites = [name for _, of in first.data.rewrites for name in of]
-    shown = [(schedule, list(operators)) for step in safe if (found := _shown(first.graph, step)) for schedule, operators in (found,)]
+    shown = [
+        (schedule, list(operators))
+        for step in safe
+        if (found := _shown(first.graph, step))
+        for schedule, operators in (found,)
+    ]
     return replace(first, data=Plan.of_mode(shown, rewrites), steps=tuple(safe))
 
 
 def _complete(plan: FusionPlan, chosen: Sequence[Step]) -> list[Step] | None:
-    """The steps with the library's views that they read, each once. ``None`` where a value is missing, or stored twice."""
+    """The steps with the library's views that they read, each once. ``None`` where a value is missing, or stored
+    twice."""
     graph, made = plan.graph, set[str]()
     steps: list[Step] = []
 
@@ -142,7 +151,11 @@ def _complete(plan: FusionPlan, chosen: Sequence[Step]) -> list[Step] | None:
         node = graph.producer(value)
         if node is None or value in made:
             return True
-        if not (is_view(node) or value in made_on_the_way(graph)) or node.call is None or not all(map(views, node.values)):
+        if (
+            not (is_view(node) or value in made_on_the_way(graph))
+            or node.call is None
+            or not all(map(views, node.values))
+        ):
             return False
         steps.append(Library(value))
         made.add(value)

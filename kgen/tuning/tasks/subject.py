@@ -1,6 +1,7 @@
 """The worker's side of kernel tasks: makes inputs, computes the float64 reference, checks variants and times them.
 
-It runs in a process of its own, as candidates do. A variant that ends the process costs itself: the parent starts another.
+It runs in a process of its own, as candidates do. A variant that ends the process costs itself: the parent starts
+another.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ class TaskSubject(TimedCalls):
         return 8 * _PARTS_OF_REFERENCE * elements > most_bytes
 
     def _evaluated(self, program: Program, constants: Mapping[str, torch.Tensor]) -> list[torch.Tensor] | None:
-        """The results in float64; ``None`` where memory is too small: a window's value at each of its taps is as large as its result."""
+        """The results in float64; ``None`` where memory is too small: a window's value at each of its taps is as large
+        as its result."""
         found = None
         try:
             with torch.device(self.device), torch.no_grad():
@@ -121,7 +123,8 @@ class TaskSubject(TimedCalls):
     # Operands
 
     def _draw(self, above_zero: bool) -> None:
-        """Operands like those of a network: normal inputs, weights scaled by what they are summed over, indices in range."""
+        """Operands like those of a network: normal inputs, weights scaled by what they are summed over, indices in
+        range."""
         generator = torch.Generator(self.device).manual_seed(_SEED)
         graph, indices = self.graph, _indices(self.graph)
         for value in (*graph.inputs, *graph.weights):
@@ -153,7 +156,11 @@ class TaskSubject(TimedCalls):
         takes = inspect.signature(run).parameters
         if "kept" in takes:
             prepare = getattr(self.model, "_weights" if method == "_run" else f"{method}_weights", None)
-            arguments.append(prepare(*(stream if "stream" in inspect.signature(prepare).parameters else []), *inputs) if prepare else None)
+            arguments.append(
+                prepare(*(stream if "stream" in inspect.signature(prepare).parameters else []), *inputs)
+                if prepare
+                else None
+            )
         arguments += stream if "stream" in takes else []
         self.buffers = inputs
         return partial(run, self.model, *arguments, *inputs)
@@ -184,7 +191,11 @@ class TaskSubject(TimedCalls):
             limit = RMS_FACTOR * library if math.isfinite(library) else _ALONE * epsilon if self.reference else _COARSE
             one = _error(x, wanted)
             if not one <= max(limit, FLOOR_RMS * epsilon):
-                return {"rms": one if math.isfinite(one) else None, "allowed": max(limit, FLOOR_RMS * epsilon), "ok": False}
+                return {
+                    "rms": one if math.isfinite(one) else None,
+                    "allowed": max(limit, FLOOR_RMS * epsilon),
+                    "ok": False,
+                }
             error, allowed = max(error, one), max(allowed, limit)
         return {"rms": error, "allowed": allowed, "ok": True}
 

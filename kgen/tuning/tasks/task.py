@@ -31,8 +31,8 @@ _BATCH = "batch"  #: the input that tells the batch size where no operand does
 class KernelTask:
     """One step of a plan alone: what it computes, of which operands, for which device and class of accuracy.
 
-    ``plan`` has this step alone, and ``control`` the same nodes as library calls, where the library has all of them. ``label`` is
-    the step as people know it.
+    ``plan`` has this step alone, and ``control`` the same nodes as library calls, where the library has all of them.
+    ``label`` is the step as people know it.
     """
 
     key: TaskKey
@@ -58,7 +58,9 @@ class KernelTask:
     def of_schedule(self, schedule: str, prefix: str = "") -> Task:
         """The task for the template of that name; ``prefix`` stands before the kernel's name."""
         assert self.kernel is not None, "a library call has no schedule"
-        (found,) = tasks(replace(self.plan, steps=(replace(self.kernel, schedule=schedule),)), self.hardware, self.accuracy, prefix)
+        (found,) = tasks(
+            replace(self.plan, steps=(replace(self.kernel, schedule=schedule),)), self.hardware, self.accuracy, prefix
+        )
         return found
 
 
@@ -70,7 +72,8 @@ class TaskMaker:
         self._made: dict[tuple[str, ...], KernelTask | None] = {}
 
     def task(self, plan: FusionPlan, step: Kernel | Library) -> KernelTask | None:
-        """The task of a step. ``None`` where it does not stand alone: a view, a change of a buffer, a result of unknown shape."""
+        """The task of a step. ``None`` where it does not stand alone: a view, a change of a buffer, a result of unknown
+        shape."""
         graph = plan.graph
         nodes = [graph.node(name) for name in (step.nodes if isinstance(step, Kernel) else (step.node,))]
         if isinstance(step, Library) and (nodes[0].effect or is_view(nodes[0])):
@@ -85,7 +88,9 @@ class TaskMaker:
         program = digest(plan.program(step))
         kernel = replace(step, name=_KERNEL, nodes=tuple(names[n] for n in step.nodes), outputs=alone.returns,
                          overwrites=names.get(step.overwrites or ""))  # fmt: skip
-        return self._once((program, repr(kernel), repr(alone)), lambda: self._kernel(alone, kernel, program, step.label(graph)))
+        return self._once(
+            (program, repr(kernel), repr(alone)), lambda: self._kernel(alone, kernel, program, step.label(graph))
+        )
 
     def _once(self, key: tuple[str, ...], make: Callable[[], KernelTask | None]) -> KernelTask | None:
         if key not in self._made:
@@ -108,7 +113,9 @@ class TaskMaker:
         return TaskKey(
             program=program or hashlib.sha256(call.encode()).hexdigest(),
             library=not program,
-            precision=" ".join(f"{node.products}{' tf32' if node.tf32 else ''}" for node in alone.nodes if sums_of(node)),
+            precision=" ".join(
+                f"{node.products}{' tf32' if node.tf32 else ''}" for node in alone.nodes if sums_of(node)
+            ),
             operands=_operands(alone),
             accuracy=str(self._accuracy),
             device_type=self._hardware.device_type,
@@ -146,7 +153,13 @@ def _alone(graph: OpGraph, nodes: Sequence[Node], outputs: Sequence[str], names:
             inputs.append(Input(names[value], type_))
     names |= {node.name: f"v{number}" for number, node in enumerate(nodes)}
     renamed = tuple(
-        replace(node, name=names[node.name], inputs=tuple(names[i] if isinstance(i, str) else i for i in node.inputs), parts=None, origin="")
+        replace(
+            node,
+            name=names[node.name],
+            inputs=tuple(names[i] if isinstance(i, str) else i for i in node.inputs),
+            parts=None,
+            origin="",
+        )
         for node in nodes
     )
     leading = next((i.name for i in inputs if i.type.multiples[:1] not in ((), (0,))), None)
@@ -156,10 +169,18 @@ def _alone(graph: OpGraph, nodes: Sequence[Node], outputs: Sequence[str], names:
     returns = tuple(names[o] for o in outputs)
     text = f"{{{returns[0]}}}" if len(returns) == 1 else f"({', '.join(f'{{{r}}}' for r in returns)})"
     return OpGraph(
-        inputs=tuple(inputs), weights=tuple(weights), nodes=renamed, returns=returns, output=text, batch=graph.batch if leading else None,
-        batch_input=leading, constants=tuple(constants), signature=", ".join(["self", *(i.name for i in inputs)]),
-        orders=tuple(graph.order(o) for o in outputs), weight_copies=graph.weight_copies,
-    )  # fmt: skip
+        inputs=tuple(inputs),
+        weights=tuple(weights),
+        nodes=renamed,
+        returns=returns,
+        output=text,
+        batch=graph.batch if leading else None,
+        batch_input=leading,
+        constants=tuple(constants),
+        signature=", ".join(["self", *(i.name for i in inputs)]),
+        orders=tuple(graph.order(o) for o in outputs),
+        weight_copies=graph.weight_copies,
+    )
 
 
 def _follows_batch(graph: OpGraph, nodes: Sequence[Node]) -> bool:
@@ -168,7 +189,11 @@ def _follows_batch(graph: OpGraph, nodes: Sequence[Node]) -> bool:
 
 def _control(alone: OpGraph) -> FusionPlan | None:
     """The nodes as library calls; ``None`` where the library does not have all of them."""
-    return _plan_of(alone, [Library(node.name) for node in alone.nodes]) if all(node.call is not None for node in alone.nodes) else None
+    return (
+        _plan_of(alone, [Library(node.name) for node in alone.nodes])
+        if all(node.call is not None for node in alone.nodes)
+        else None
+    )
 
 
 def _plan_of(graph: OpGraph, steps: Sequence[Kernel | Library]) -> FusionPlan:

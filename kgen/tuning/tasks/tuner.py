@@ -63,19 +63,38 @@ class Tuner:
     """Tunes the tasks of a catalogue on one device. One thread may use it, and closes it."""
 
     def __init__(
-        self, catalogue: Catalogue, place: Place, builder: SourceBuilder, database: Database, sweep: str, *, jobs: int, home: Path,
-        fresh: bool, on_event: events.Listener, failed: Callable[[KernelTask, Exception], None],
-    ) -> None:  # fmt: skip
+        self,
+        catalogue: Catalogue,
+        place: Place,
+        builder: SourceBuilder,
+        database: Database,
+        sweep: str,
+        *,
+        jobs: int,
+        home: Path,
+        fresh: bool,
+        on_event: events.Listener,
+        failed: Callable[[KernelTask, Exception], None],
+    ) -> None:
         self.catalogue = catalogue
         self._place, self._builder, self._database, self._jobs, self._home = place, builder, database, jobs, home
         self._until, self._on_event, self._failed = math.inf, on_event, failed
         self._pool = ThreadPoolExecutor(jobs, thread_name_prefix="kgen-task")
         self._ahead: _Ahead | None = None  # of the first round, once it has begun
         uses = catalogue.uses
-        self.works = {key: Work(part.task, parts, uses[key]) for key, parts in catalogue.tasks.items() for part in parts[:1] if part.task}
+        self.works = {
+            key: Work(part.task, parts, uses[key])
+            for key, parts in catalogue.tasks.items()
+            for part in parts[:1]
+            if part.task
+        }
         self._liking = _Liking()
         self._done = 0
-        tasks.add_tasks(database, sweep, [tasks.NewTask(w.task.key, w.task.label, w.parts[0].limit_ms, w.uses) for w in self.works.values()])
+        tasks.add_tasks(
+            database,
+            sweep,
+            [tasks.NewTask(w.task.key, w.task.label, w.parts[0].limit_ms, w.uses) for w in self.works.values()],
+        )
         if not fresh:
             self._look_up()
 
@@ -102,7 +121,12 @@ class Tuner:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _built_ahead(self, chosen: Sequence[tuple[Work, list[Variant]]]) -> _Ahead:
-        return _Ahead(self._files(chosen), len(chosen), lambda source: self._pool.submit(self._builder.build, source), _AHEAD * self._jobs)
+        return _Ahead(
+            self._files(chosen),
+            len(chosen),
+            lambda source: self._pool.submit(self._builder.build, source),
+            _AHEAD * self._jobs,
+        )
 
     def _look_up(self) -> None:
         """Take over stored results whose text still renders."""
@@ -110,7 +134,12 @@ class Tuner:
             work = self.works[key]
             possible = set(work.variants)
             for result in results:
-                if result.variant in possible and result.variant not in work.found and result.status not in _AGAIN and self._renders(work, result):
+                if (
+                    result.variant in possible
+                    and result.variant not in work.found
+                    and result.status not in _AGAIN
+                    and self._renders(work, result)
+                ):
                     self._take(work, result)
 
     def _renders(self, work: Work, result: Measured) -> bool:
@@ -182,7 +211,9 @@ class _Ahead:
     ``count`` is the number of tasks in the round.
     """
 
-    def __init__(self, files: Iterator[tuple[Work, Unit]], count: int, build: Callable[[str], Future[BuildReport]], most: int) -> None:
+    def __init__(
+        self, files: Iterator[tuple[Work, Unit]], count: int, build: Callable[[str], Future[BuildReport]], most: int
+    ) -> None:
         self.count = count
         self._files, self._build, self._closed = files, build, threading.Event()
         self._ready: Queue[tuple[Work, Unit, Future[BuildReport]] | None] = Queue(most)
@@ -209,7 +240,8 @@ class _Ahead:
 
 
 class _Liking:
-    """Parameters by the answers so far: the mean log of a time over the task's fastest, for each value in a schedule."""
+    """Parameters by the answers so far: the mean log of a time over the task's fastest, for each value in a
+    schedule."""
 
     def __init__(self) -> None:
         self._logs: dict[tuple[str, str, ParamValue], dict[tuple[str, Variant], float]] = {}

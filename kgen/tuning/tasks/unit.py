@@ -1,8 +1,8 @@
 """Units: several variants of one task as one file, which is built at once.
 
-    class ModelNew            the task's weights are its parameters
-        _library              the task's nodes as PyTorch runs them
-        _v0, _v1, ...         one method for each variant, with a kernel of its own
+class ModelNew            the task's weights are its parameters
+    _library              the task's nodes as PyTorch runs them
+    _v0, _v1, ...         one method for each variant, with a kernel of its own
 """
 
 from __future__ import annotations
@@ -79,11 +79,23 @@ def _unit(task: KernelTask, variants: Sequence[Variant]) -> Unit:
 
 def _problem(task: KernelTask) -> Problem:
     """The task as a problem's file, whose parameters and buffers are the task's weights."""
-    lines = ["import torch", "import torch.nn as nn", "", "", "class Model(nn.Module):", "    def __init__(self):", "        super().__init__()"]
+    lines = [
+        "import torch",
+        "import torch.nn as nn",
+        "",
+        "",
+        "class Model(nn.Module):",
+        "    def __init__(self):",
+        "        super().__init__()",
+    ]
     for weight in task.graph.weights:
         empty = f"torch.empty({tuple(weight.type.shape)}, dtype=torch.{weight.type.dtype})"
         trained = weight.type.dtype in ("float32", "float16", "bfloat16", "float64") and not weight.buffer
-        made = f"self.{weight.path} = nn.Parameter({empty}, requires_grad=False)" if trained else f'self.register_buffer("{weight.path}", {empty})'
+        made = (
+            f"self.{weight.path} = nn.Parameter({empty}, requires_grad=False)"
+            if trained
+            else f'self.register_buffer("{weight.path}", {empty})'
+        )
         lines.append(f"        {made}")
     lines += ["", f"    def forward({task.graph.signature}):", "        raise NotImplementedError", ""]
     return Problem("task", "task.py", "\n".join(lines), (), "eval")
