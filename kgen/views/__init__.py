@@ -1,6 +1,6 @@
 """The output of commands: tables and progress (rich), and the same as JSON.
 
-    plain      each answer as JSON values
-    tables     listings
-    progress   a sweep as it runs
+plain      each answer as JSON values
+tables     listings
+progress   a sweep as it runs
 """

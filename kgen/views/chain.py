@@ -1,8 +1,8 @@
 """A fusion plan drawn: one line for each operator, with the kernels marked beside them.
 
-    linear    library
-    gelu    ┐ k0 SCHEDULE: block=256 reduction=warp_shuffle
-    softmax ┘
+linear    library
+gelu    ┐ k0 SCHEDULE: block=256 reduction=warp_shuffle
+softmax ┘
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from kgen.candidate import ParamValue, Plan, PlanStep
 from kgen.views import text
 
 LIBRARY = "library"
+
 
 @dataclass(frozen=True)
 class Link:

@@ -48,7 +48,11 @@ def _kind(detail: CandidateDetail) -> str:
     proposed = f", proposed by {detail.proposed_by}" if detail.proposed_by else ""
     if detail.origin != "sweep":
         return f"a file from outside{proposed}"
-    return "control: everything is left to the library" if detail.control else f"kernels of its own: {detail.kernels}{proposed}"
+    return (
+        "control: everything is left to the library"
+        if detail.control
+        else f"kernels of its own: {detail.kernels}{proposed}"
+    )
 
 
 def _chain(detail: CandidateDetail) -> Table:

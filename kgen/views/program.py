@@ -53,14 +53,23 @@ def _step(step: Map | Load | Window | Scan | Reduce) -> Iterator[str]:
         back = ", from the last column back" if step.reverse else ""
         yield f"{step.name}: {step.dtype} = running {step.kind} along cols of {', '.join(step.args)}{back}"
     else:
-        yield f"{step.name}: {step.dtype} = {step.kind} of {step.arg} over a window of {_extents(step)}, {fill(step)} outside"
+        yield (
+            f"{step.name}: {step.dtype} = {step.kind} of {step.arg} over a window of {_extents(step)}, {fill(step)} "
+            "outside"
+        )
         for inner in step.body:
             yield from (f"  {line}" for line in _step(inner))
 
 
 def _recurrence(of: Recurrence) -> Iterator[str]:
-    yield f"{of.steps} steps of {of.batch} rows: {of.depth} layers, {of.directions} directions, x products in {of.products}"
-    yield from (f"  h products with {layer.weight}" + (f", x products with {layer.inner_weight}" if layer.inner_weight else "") for layer in of.layers)
+    yield (
+        f"{of.steps} steps of {of.batch} rows: {of.depth} layers, {of.directions} directions, x products in "
+        f"{of.products}"
+    )
+    yield from (
+        f"  h products with {layer.weight}" + (f", x products with {layer.inner_weight}" if layer.inner_weight else "")
+        for layer in of.layers
+    )
     yield from (f"  {step.name} = {step.expression.of(step.args)}" for step in of.cell.steps)
     yield from (f"{name} = {RESULTS[kind]}" for name, kind in of.results)
 

@@ -95,7 +95,8 @@ class Tally:
 
     @property
     def line(self) -> str:
-        """The phase, the cluster, the numbers built, right and failed by kind, the best screening, and the time left."""
+        """The phase, the cluster, the numbers built, right and failed by kind, the best screening, and the time
+        left."""
         return self.within(LINE - _NUMBERS)
 
     def within(self, most: int) -> str:
@@ -144,7 +145,8 @@ class Watch(AbstractContextManager["Watch"]):
 
 
 class JsonLines(Watch):
-    """Writes each event as one line of JSON. The phase before the start follows it, so that bad input prints nothing."""
+    """Writes each event as one line of JSON. The phase before the start follows it, so that bad input prints
+    nothing."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__()
@@ -203,7 +205,10 @@ class Live(Watch):
     def _started(self, event: events.Started) -> None:
         self._console.print(f"{event.problem}, {event.mode} mode, accuracy {event.accuracy}")
         self._console.print(f"on {event.device}: {text.environment(event.environment)}")
-        space = f"{event.plans} plans, {text.combinations(event.combinations)} combinations, {event.rejected} more ruled out"
+        space = (
+            f"{event.plans} plans, {text.combinations(event.combinations)} combinations, {event.rejected} more ruled "
+            "out"
+        )
         self._console.print(f"sweep {event.sweep}: {space}; trying {event.budget}, into {event.db}")
         if event.found_done:
             self._console.print(f"continuing: {event.found_done} were done before")

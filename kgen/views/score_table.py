@@ -29,7 +29,9 @@ def show(console: Console, scores: Sequence[Score], total: Summary) -> None:
             _figures(score.over_eager),
             text.error_ratio(score.error_ratio),
             score.accuracy or text.MISSING,
-            text.plan(score.plan, score.plan_data) if score.plan and (score.speedup or not score.reason) else score.reason or text.MISSING,
+            text.plan(score.plan, score.plan_data)
+            if score.plan and (score.speedup or not score.reason)
+            else score.reason or text.MISSING,
         )
     console.print(table)
     _reasons(console, scores)
@@ -52,7 +54,10 @@ def _facts(total: Summary) -> list[tuple[str, str]]:
         ("problems", f"{total.problems}: {headline(total)}"),
         ("correct", f"{total.right} of {total.problems} ({total.correct:.1%})"),
         ("fast_p", f"{fast} (share of all problems; over eager)"),
-        ("geometric mean", f"{_mean(total.geomean)} over the fastest baseline, {_mean(total.geomean_over_eager)} over eager"),
+        (
+            "geometric mean",
+            f"{_mean(total.geomean)} over the fastest baseline, {_mean(total.geomean_over_eager)} over eager",
+        ),
     ]
 
 

@@ -66,12 +66,21 @@ def bests(console: Console, rows: Sequence[BestRow]) -> None:
         trial = row.trial
         start = (problem_title(row.problem), row.environment.device, str(row.accuracy))
         if trial is None:
-            table.add_row(*start, *[text.MISSING] * 4, f"no kernel of its own was timed: kgen show {text.short(row.sweep)}")
+            table.add_row(
+                *start, *[text.MISSING] * 4, f"no kernel of its own was timed: kgen show {text.short(row.sweep)}"
+            )
             continue
         figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
         worth = "" if row.beats_baseline else " (screened)" if not trial.final else _not_faster(trial)
         error = text.error_ratio(trial.error_ratio)
-        table.add_row(*start, text.short(trial.candidate), _ms(trial.median_ms), figures + worth, error, text.plan(trial.plan, trial.plan_data))
+        table.add_row(
+            *start,
+            text.short(trial.candidate),
+            _ms(trial.median_ms),
+            figures + worth,
+            error,
+            text.plan(trial.plan, trial.plan_data),
+        )
     console.print(table)
 
 
@@ -132,7 +141,11 @@ def sweep(console: Console, detail: SweepDetail, plans: Sequence[Plan]) -> None:
         ("class", f"accuracy {row.accuracy}"),
         ("file", row.arguments["file"]) if row.kind == "eval" else ("coverage", _coverage(detail)),
         *([("template", row.arguments["file"])] if row.kind == "tune" else []),
-        *([("proposer", " ".join(filter(None, map(row.arguments.get, ("proposer", "model", "url")))))] if row.kind == "agent" else []),
+        *(
+            [("proposer", " ".join(filter(None, map(row.arguments.get, ("proposer", "model", "url")))))]
+            if row.kind == "agent"
+            else []
+        ),
     ]
     print_facts(console, facts)
     _warn_of_trivial_answers(console, row.problem.passed_by)
@@ -149,7 +162,11 @@ def _effects(console: Console, plans: Sequence[Plan]) -> None:
         for place, parameter in enumerate(item for item in plan.parameters if item.share >= _TELLING):
             groups = sorted(parameter.groups, key=lambda group: -group.middle)
             values = ", ".join(f"{group.name}: {text.speedup(group.middle)} of {group.count}" for group in groups)
-            whose = ("", "") if place else (text.plan(plan.whole.name, plan.whole.best.plan_data, _SHORT), str(plan.whole.count))
+            whose = (
+                ("", "")
+                if place
+                else (text.plan(plan.whole.name, plan.whole.best.plan_data, _SHORT), str(plan.whole.count))
+            )
             table.add_row(*whose, parameter.name, f"{parameter.share:.0%}", values)
     if table.row_count:
         console.print(table)
@@ -219,7 +236,9 @@ def _finalists(finished: Finished) -> Table:
         figures = text.speedup(row.speedup, row.speedup_low, row.speedup_high)
         marks = "baseline" if row.candidate is None else _leader_marks(row, row.candidate == finished.best)
         error = text.error_ratio(row.error_ratio)
-        table.add_row(text.short(row.candidate), _ms(row.median_ms), figures, marks, error, text.plan(row.name, row.plan_data))
+        table.add_row(
+            text.short(row.candidate), _ms(row.median_ms), figures, marks, error, text.plan(row.name, row.plan_data)
+        )
     return table
 
 
@@ -238,7 +257,13 @@ def trials(console: Console, found: Sequence[Trial], reasons: Mapping[str, str])
         figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
         marks = _marks(("final", trial.final), (_BUSY, trial.too_busy))
         what = (text.short(trial.candidate), str(trial.status), _ms(trial.median_ms), figures, marks)
-        table.add_row(str(trial.number), *what, text.plan(trial.plan, trial.plan_data, _SHORT), text.params(trial.params, _SHORT), reasons[trial.candidate])
+        table.add_row(
+            str(trial.number),
+            *what,
+            text.plan(trial.plan, trial.plan_data, _SHORT),
+            text.params(trial.params, _SHORT),
+            reasons[trial.candidate],
+        )
     console.print(table)
 
 

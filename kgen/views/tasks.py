@@ -15,12 +15,22 @@ from kgen.views.layout import grid
 
 def listed(console: Console, rows: Sequence[TaskRow]) -> None:
     """A listing of tasks."""
-    table = grid("task", "step", "device", "class", "> sweeps", "> right", "> ms", "> library", "> of limit", "fastest variant")
+    table = grid(
+        "task", "step", "device", "class", "> sweeps", "> right", "> ms", "> library", "> of limit", "fastest variant"
+    )
     for row in rows:
         table.add_row(
-            text.short(row.id), row.label, row.device, row.accuracy, str(row.sweeps), f"{row.right}/{row.tried}", _ms(row.ms), _ms(row.library_ms),
-            _share(row.of_limit), row.best.name if row.best else text.MISSING,
-        )  # fmt: skip
+            text.short(row.id),
+            row.label,
+            row.device,
+            row.accuracy,
+            str(row.sweeps),
+            f"{row.right}/{row.tried}",
+            _ms(row.ms),
+            _ms(row.library_ms),
+            _share(row.of_limit),
+            row.best.name if row.best else text.MISSING,
+        )
     console.print(table)
 
 
@@ -29,7 +39,9 @@ def steps(console: Console, rows: Sequence[StepRow]) -> None:
     table = grid("step", "task", "> ms", "> share", "> of limit", "kernel", "variant, or why a library call")
     for row in rows:
         how = row.reason or (row.variant.name if row.variant else "not measured alone")
-        table.add_row(row.name, text.short(row.task), _ms(row.ms), _share(row.share), _share(row.of_limit), row.label, how)
+        table.add_row(
+            row.name, text.short(row.task), _ms(row.ms), _share(row.share), _share(row.of_limit), row.label, how
+        )
     console.print(table)
 
 

@@ -63,7 +63,9 @@ def duration(seconds: float | None) -> str:
 
 def cluster(value: Cluster, a_minute: float) -> str:
     """A cluster in one line: ``2 nodes, 16 devices (15 busy), 212 candidates/min``."""
-    nodes, devices = (f"{n} {what}{'' if n == 1 else 's'}" for n, what in ((value.nodes, "node"), (value.devices, "device")))
+    nodes, devices = (
+        f"{n} {what}{'' if n == 1 else 's'}" for n, what in ((value.nodes, "node"), (value.devices, "device"))
+    )
     rate = f", {a_minute:.0f} candidates/min" if a_minute else ""
     return f"{nodes}, {devices} ({value.busy} busy){rate}"
 
@@ -91,7 +93,9 @@ def plan(name: str, data: Plan, most: int = 0) -> str:
     """
     if len(name) <= most or not data.steps:
         return cut(name, max(most, _NAME))
-    modes = {mode: [step for step in data.steps if step.mode == mode] for mode in dict.fromkeys(s.mode for s in data.steps)}
+    modes = {
+        mode: [step for step in data.steps if step.mode == mode] for mode in dict.fromkeys(s.mode for s in data.steps)
+    }
     return " / ".join(f"{mode}: {_counted(own)}" if mode else _counted(own) for mode, own in modes.items())
 
 

@@ -1,4 +1,5 @@
-"""The charts, in Vega-Lite, without their data: each takes the rows of :mod:`kgen.views.report.rows` that its fields name.
+"""The charts, in Vega-Lite, without their data: each takes the rows of :mod:`kgen.views.report.rows` that its fields
+name.
 
 Colours are variables of the page's style sheet. A chart fills the width of its place on the page. The page's script
 sets the parameters (``params``) of a chart, which differ between two drawings of it.

@@ -30,8 +30,21 @@ def kernels(section: Section) -> tuple[Kernel, ...]:
         rows.setdefault((step.task, step.reason), []).append(step)
     found = []
     for (_, reason), steps in rows.items():
-        first, times, shares = steps[0], [s.ms for s in steps if s.ms is not None], [s.share for s in steps if s.share is not None]
+        first, times, shares = (
+            steps[0],
+            [s.ms for s in steps if s.ms is not None],
+            [s.share for s in steps if s.share is not None],
+        )
         how = reason or (first.variant.name if first.variant else "")
-        found.append(Kernel(first.label, len(steps), sum(times) if times else None, sum(shares) if shares else None, first.of_limit,
-                            bool(reason), how))  # fmt: skip
+        found.append(
+            Kernel(
+                first.label,
+                len(steps),
+                sum(times) if times else None,
+                sum(shares) if shares else None,
+                first.of_limit,
+                bool(reason),
+                how,
+            )
+        )
     return tuple(sorted(found, key=lambda row: (-(row.ms or 0.0), row.label)))

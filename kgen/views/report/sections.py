@@ -24,7 +24,8 @@ class Section:
     ``others`` are those of the other classes in the same environment. ``sweeps`` are all sweeps there, the latest
     first, and ``elsewhere`` counts the sweeps of each other environment. ``baselines`` are times in milliseconds, from
     the sweep of the best candidate. ``eager_rms`` is PyTorch's root mean square error against float64 in each class, on
-    the problem's own inputs. ``source`` is the text of the best candidate, ``steps`` its kernel tasks where it has some.
+    the problem's own inputs. ``source`` is the text of the best candidate, ``steps`` its kernel tasks where it has
+    some.
     """
 
     best: BestRow
@@ -107,7 +108,9 @@ def collect(
     Environment and accuracy class are chosen as by :func:`kgen.store.ranking.best`. Raises :class:`NotFoundError`
     where no sweep fits.
     """
-    bests = ranking.best(database, problem_ids=problem_ids, accuracy=accuracy, among=Selection(device=device), kinds=kinds)
+    bests = ranking.best(
+        database, problem_ids=problem_ids, accuracy=accuracy, among=Selection(device=device), kinds=kinds
+    )
     if not bests:
         asked = "".join([f" at accuracy {accuracy}" if accuracy else "", f" on {device}" if device else ""])
         raise NotFoundError(f"nothing was swept{asked} into {database.name}; `kgen history` lists the sweeps")

@@ -63,7 +63,9 @@ def of(scores: Sequence[Score], sections: Sequence[Section]) -> Suite:
     return Suite(
         scored=tuple(sorted(rows, key=lambda row: -row.speedup)),
         curve=_curve([row.speedup for row in rows], len(scores)),
-        marked=tuple(Fast(p, share, f"fast_{p:g}: {share:.1%}") for p, share in total.fast.items() if p in THRESHOLDS[1:]),
+        marked=tuple(
+            Fast(p, share, f"fast_{p:g}: {share:.1%}") for p, share in total.fast.items() if p in THRESHOLDS[1:]
+        ),
         classes=", ".join(dict.fromkeys(score.accuracy for score in scores if score.accuracy)),
         total=total,
     )

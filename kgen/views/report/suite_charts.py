@@ -10,7 +10,9 @@ from kgen.views.report.charts import SCHEMA, Spec
 _CONTROL = ("nothing to try", "not judged in time", "none right")
 
 #: Colour and shape of each verdict, so that fast and slow are told apart at a glance, also without colours.
-_COLOURS = {"faster": "var(--plan-3)", "same": "var(--muted)", "slower": "var(--bad)"} | dict.fromkeys(_CONTROL, "var(--muted)")
+_COLOURS = {"faster": "var(--plan-3)", "same": "var(--muted)", "slower": "var(--bad)"} | dict.fromkeys(
+    _CONTROL, "var(--muted)"
+)
 _SHAPES = {"faster": "triangle-up", "same": "circle", "slower": "triangle-down"} | dict.fromkeys(_CONTROL, "cross")
 
 _TOOLTIP = {
