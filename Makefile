@@ -58,6 +58,7 @@ $(TESTS_INSTALLED): $(INSTALLED)
 # It needs neither kgen nor torch.
 lint: $(LINT_INSTALLED)
 	$(BIN)/ruff check
+	$(BIN)/ruff format --check kgen
 	$(BIN)/mypy
 
 $(LINT_INSTALLED): pyproject.toml constraints.txt
