@@ -119,9 +119,16 @@ def compiled_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def servers_forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Evaluators of this process have their fork servers forked, where they would have each of them load torch."""
+    """Evaluators of this process have their fork servers forked, where they would have each of them load torch.
+
+    On a machine with a GPU, all of them are started: modules that are loaded before a fork start CUDA, which cannot be forked.
+    """
+    import torch
     from forking import servers_forked
 
+    if torch.cuda.is_available():
+        yield
+        return
     folder, worker = tmp_path_factory.getbasetemp(), os.environ.get("PYTEST_XDIST_WORKER")
     with servers_forked(folder.parent if worker else folder, os.getppid() if worker else os.getpid()):
         yield
