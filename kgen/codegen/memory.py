@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from kgen.candidate import GAP
 from kgen.compiler.graph.dtypes import nbytes
 
-_PART = (
-    GAP  # bytes; parts of an allocation begin at multiples of it, with so many unused ones at least in front of each
-)
+# bytes; parts of an allocation begin at multiples of it, with so many unused ones at least in front of each
+_PART = GAP
 
 #: A pointer that a kernel takes: its table, and its key in that.
 Pointer = tuple[str, str]

@@ -53,9 +53,8 @@ class Status(StrEnum):
     ALIASED_OUTPUT = "aliased_output"  #: its output shares memory with an input, an earlier output or itself
     NONDETERMINISTIC = "nondeterministic"  #: two runs differ by more than the tolerance
     SUSPICIOUS = "suspicious"  #: it interfered, or its timing has an anomaly; the reason says which
-    INFRA_ERROR = (
-        "infra_error"  #: the evaluator or a killed compiler failed, not the candidate; the only status tried again
-    )
+    #: the evaluator or a killed compiler failed, not the candidate; the only status tried again
+    INFRA_ERROR = "infra_error"
 
 
 class Accuracy(StrEnum):
@@ -90,9 +89,8 @@ class Weights(StrEnum):
     """The values that a candidate's tensors have in test cases."""
 
     DRAWN = "drawn"  #: drawn anew, in both models
-    SAVED = (
-        "saved"  #: drawn anew in state dicts; what else forward writes is as constructed, and judged by outputs alone
-    )
+    #: drawn anew in state dicts; what else forward writes is as constructed, and judged by outputs alone
+    SAVED = "saved"
     CONSTRUCTED = "constructed"  #: as both constructors make them from one seed, since names or shapes differ
 
 
@@ -232,9 +230,8 @@ class Evaluation:
     seconds: tuple[tuple[str, float], ...] = ()  #: wall seconds by phase
     log: str = ""  #: path of the log file
     own_share: float | None = None  #: of the device's time, in kernels of its own, where it was profiled; not stored
-    replaced: float | None = (
-        None  #: of the problem's operators, the share that it does not call, where they were counted; not stored
-    )
+    #: of the problem's operators, the share that it does not call, where they were counted; not stored
+    replaced: float | None = None
 
     @property
     def error_ratio(self) -> float | None:

@@ -61,9 +61,8 @@ from kgen.tuning.time_budget import LEAST_FINAL_SECONDS, TimeBudget
 HOPELESS_TRIES = 2  # candidates of each plan on average; limit where no plan is predicted to beat the library
 KNOWN_PART = 0.125  # share of the budget; limit of warm-start points
 KNOWN_OF_EACH = 3  # warm-start points; limit per problem and plan
-FEWEST_FILES = (
-    4  # candidates that are put together from tasks, at least: where the time is too short for them, none is tuned
-)
+# candidates that are put together from tasks, at least: where the time is too short for them, none is tuned
+FEWEST_FILES = 4
 WHOLE_FILES = 12  # candidates of a network without another budget: its kernels are tuned as tasks
 CUT_SECONDS, CUT_CALLS = (
     20.0,

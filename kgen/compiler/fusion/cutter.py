@@ -17,9 +17,8 @@ from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import label
 
 MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
-REPAIRS = (
-    4  # rounds; a choice of cuts whose kernels lack values that no other one stores is cut further so often at most
-)
+# rounds; a choice of cuts whose kernels lack values that no other one stores is cut further so often at most
+REPAIRS = 4
 
 #: A part of a choice of cuts: the nodes of a kernel, or a library call.
 Piece = tuple[Node, ...] | Node

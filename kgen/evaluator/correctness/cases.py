@@ -28,9 +28,8 @@ class Case:
     end: int = 0  # the byte behind them
     note: str = ""  # why it is skipped
     raises: bool = False  # whether the reference refuses these shapes
-    widened: bool = (
-        False  # whether runs with roundings have added to the reference error, where a value is refused without
-    )
+    # whether runs with roundings have added to the reference error, where a value is refused without
+    widened: bool = False
     noise: bool = True  # whether they may for a foreign output of a timed call
     spreads: list[moments.Spread | None] = field(default_factory=list)  # of random outputs, once they are asked for
     seconds: float = 0.0  # of its runs in float32 and float64; on a CPU, at most its processor time

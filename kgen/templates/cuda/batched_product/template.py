@@ -20,9 +20,8 @@ from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.templates.cuda import common
 
-MOST_OPERATIONS = (
-    32  # for each byte of operands and results, each moved once; products with more are worth the tensor cores
-)
+# for each byte of operands and results, each moved once; products with more are worth the tensor cores
+MOST_OPERATIONS = 32
 _SHARED_BYTES = 48 << 10  # of static shared memory that a block may have
 _PAD = 4  # elements behind each line of a tile: lines begin in other banks, at multiples of 16 bytes
 
