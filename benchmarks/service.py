@@ -94,6 +94,7 @@ def copied(number, x):
     _library.copy_{name}(*map(ctypes.c_void_p, (x.data_ptr(), y.data_ptr())), ctypes.c_long(x.numel() * x.element_size()), ctypes.c_void_p(stream))
     return y
 """
+_FIRST = "return super().forward(*inputs)  # the first"  # of the candidates by which problems get known
 _LOOK_SECONDS = 0.5  # s; between looks at an evaluation
 
 
@@ -160,6 +161,14 @@ def accepted(which: str, sent: Sequence[Sent]) -> dict[str, Cell]:
     return {"requests": which, "number": len(times), "median, ms": statistics.median(times), "p95, ms": p95, "longest, ms": times[-1]}
 
 
+def _know(client: Client, files: Sequence[Path], seconds: float) -> None:
+    """Have a candidate of each problem judged, so that its baselines are known: none of those that are sent later."""
+    until = time.monotonic() + seconds
+    bodies = [{"problem": file.stem, "candidate": file.read_text(encoding="utf-8") + _CLASS.format(body=_FIRST)} for file in files]
+    for id, _ in [client.send(body) for body in bodies]:
+        client.answer(id, until)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
@@ -170,26 +179,42 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--minutes", type=float, default=60.0, help="after which nothing more is sent or waited for")
     parser.add_argument("--grouped", action="store_true", help="send all candidates of a problem, then those of the next")
+    parser.add_argument("--ahead", action="store_true", help="send everything before any answer is waited for, as a step of training does")
+    parser.add_argument("--known", action="store_true", help="first have one candidate of each problem judged, which is not counted")
     parser.add_argument("--record", metavar="BESIDE", help="record the times to accept, with what ran beside")
     parser.add_argument("--record-as", metavar="NAME", default="service", help="the record's name (default service)")
     options = parser.parse_args()
     client, lock, sent = Client(options.url), threading.Lock(), []
     files = sorted(options.folder.rglob("*.py"))[: options.problems]
+    if options.known:
+        _know(client, files, 60 * options.minutes)
     started = time.monotonic()
     until = started + 60 * options.minutes
+    ids: dict[int, tuple[float, str, float]] = {}
 
-    def evaluate(job: tuple[str, dict[str, Any]]) -> None:
-        kind, body = job
-        if time.monotonic() > until:
-            return
+    def send(number: int, body: dict[str, Any]) -> None:
         at = time.monotonic()
-        id, seconds = client.send(body)
-        answer = client.answer(id, until)
-        with lock:
-            sent.append(Sent(at, body["problem"], kind, seconds, answer))
+        if at <= until:
+            ids[number] = (at, *client.send(body))
 
+    def wait(number: int, kind: str, problem: str) -> None:
+        if number in ids:
+            at, id, seconds = ids[number]
+            answer = client.answer(id, until)
+            with lock:
+                sent.append(Sent(at, problem, kind, seconds, answer))
+
+    def evaluate(job: tuple[int, tuple[str, dict[str, Any]]]) -> None:
+        number, (kind, body) = job
+        if not options.ahead:
+            send(number, body)
+        wait(number, kind, body["problem"])
+
+    jobs = list(enumerate(islice(bodies(files, options.each, options.grouped), options.evaluations)))
     with ThreadPoolExecutor(options.clients) as clients:
-        list(clients.map(evaluate, islice(bodies(files, options.each, options.grouped), options.evaluations)))
+        if options.ahead:
+            list(clients.map(lambda job: send(job[0], job[1][1]), jobs))
+        list(clients.map(evaluate, jobs))
     minutes = (time.monotonic() - started) / 60
     at_once = sorted(sent, key=lambda one: one.at)[: options.clients]
     rows = [accepted("all", sent), accepted("the first of each client, at once", at_once),

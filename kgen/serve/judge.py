@@ -259,14 +259,21 @@ class Judge:
             self._end(job, answer, environment)
 
     def _next(self, bench: Bench) -> _Job | None:
-        """The next job, which then runs; ``None`` once the service ends. Of equal priority, jobs of open evaluators go
-        first, but not for ever."""
+        """The next job, which then runs; ``None`` once the service ends.
+
+        Of equal priority, jobs of open evaluators go first, but not for ever. Those of another device's evaluators come
+        last: each device would time the same baselines.
+        """
         with self._changed:
             while not self._draining:
                 waiting = [job for job in self._jobs.values() if not job.runs]
                 if waiting:
                     opened = bench.ready() if self._streak < _IN_A_ROW else ()
-                    job = min(waiting, key=lambda job: (-job.priority, job.bench not in opened, job.number))
+                    others = {key for other in self._benches if other is not bench for key in other.ready()}
+                    job = min(
+                        waiting,
+                        key=lambda job: (-job.priority, job.bench not in opened, job.bench in others, job.number),
+                    )
                     oldest = min(waiting, key=lambda job: job.number)
                     self._streak = 0 if job is oldest else self._streak + 1
                     job.runs = True

@@ -125,6 +125,14 @@ def test_fault_of_the_problem_is_told_and_not_tried_again(database: Database) ->
     assert len(bench.judged) == 1
 
 
+def test_device_leaves_the_problems_that_are_open_on_another_one_to_it(database: Database) -> None:
+    here, there = Bench(), Bench()
+    there.judged.append("p and a candidate")
+    found = Judge(database, [here, there], lanes=1, limit=10, metrics=Metrics(), notice=lambda text: None)  # type: ignore[list-item]
+    found.accept([request("a", problem="p"), request("b", problem="q"), request("c", problem="p")])
+    assert [found._next(bench).asked.candidate for bench in (here, there, here)] == ["b", "a", "c"]  # type: ignore[arg-type,union-attr]
+
+
 def test_queue_that_is_full_refuses_and_says_when_to_come_again(database: Database) -> None:
     bench = Bench()
     bench.going.clear()
