@@ -110,7 +110,9 @@ def build(folder: Path, text: str, flags: Sequence[str]) -> Path:
     cpp = "#include <cuda_runtime.h>\n" + host_text(text)
     more = (*_CHECKS, "-O1", "-g1", f"-D__CUDA_ARCH__={architecture}", f"-D__CUDA_ARCH_LIST__={architecture}")
     # The device's library has those of the compiler loaded: to look through them takes most of the linker's time.
-    return _built(folder, cpp, [*more, "-nostdlib", "-include", str(_headers(folder, more))])
+    # A library with objects of its own, as stores.h has them, needs the compiler's start files.
+    link = [] if "#include <stores.h>" in text else ["-nostdlib"]
+    return _built(folder, cpp, [*more, *link, "-include", str(_headers(folder, more))])
 
 
 def _headers(folder: Path, flags: Sequence[str]) -> Path:
