@@ -129,8 +129,9 @@ def servers_forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     if torch.cuda.is_available():
         yield
         return
-    folder, worker = tmp_path_factory.getbasetemp(), os.environ.get("PYTEST_XDIST_WORKER")
-    with servers_forked(folder.parent if worker else folder, os.getppid() if worker else os.getpid()):
+    # Each worker starts a process of its own that forks. Some tests look for processes below the worker: they find those
+    # of its own evaluators alone.
+    with servers_forked(tmp_path_factory.getbasetemp(), os.getpid(), ahead="PYTEST_XDIST_WORKER" in os.environ):
         yield
 
 

@@ -1,9 +1,9 @@
-"""Fork servers without their start: one process of the session has torch loaded, and is forked for each.
+"""Fork servers without their start: one process of each worker has torch loaded, and is forked for each.
 
-    controller of the tests ── this ── fork server of an evaluator ── its processes
+    worker of the tests ── this ── fork server of an evaluator ── its processes
 
 Each server would load torch for itself, which takes most of the time of a short test. ``python forking.py ADDRESS OWNER``
-serves until the process with the number ``OWNER`` ends. The first who needs it starts it.
+serves until the process with the number ``OWNER`` ends. The first who needs it starts it, or the worker ahead of that.
 """
 
 from __future__ import annotations
@@ -87,6 +87,12 @@ class Forking:
             answer, (pidfd,) = channel.receive(time.monotonic() + _PATIENCE)
         return Forked(answer["pid"], pidfd)
 
+    def start(self) -> None:
+        """Start the process that forks, which then loads torch."""
+        with open(self.folder / "forking.lock", "w") as lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._start(f"kgen-tests-{self.owner}", sock)
+
     def _start(self, address: str, sock: socket.socket) -> None:
         command = [sys.executable, __file__, address, str(self.owner)]
         # Without the folder of a command: what names it counts as left behind by the command.
@@ -118,10 +124,10 @@ def fork_servers(forking: Forking) -> None:
 
 
 @contextmanager
-def servers_forked(folder: Path, owner: int) -> Iterator[None]:
+def servers_forked(folder: Path, owner: int, ahead: bool = False) -> Iterator[None]:
     """Fork servers of this process are forked, and so are those of commands that run ``brief.py``.
 
-    Processes with the same ``folder`` and owner share the one that forks.
+    Processes with the same ``folder`` and owner share the one that forks. ``ahead`` starts it now, and waits for nothing.
     """
     from kgen.evaluator.runtime import process
 
@@ -130,6 +136,8 @@ def servers_forked(folder: Path, owner: int) -> Iterator[None]:
         patch.setattr(process, "launch", process.launch)  # as it is now, afterwards
         patch.setenv("FORKED_SERVERS", forking.text)
         fork_servers(forking)
+        if ahead:
+            forking.start()
         yield
 
 
@@ -139,7 +147,7 @@ def _read_once(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _serve(address: str, owner: int) -> None:
     """Fork on request until the owner has ended."""
-    from kgen.evaluator.runtime.channel import Channel
+    from kgen.evaluator.runtime.channel import Channel, ChannelClosed
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -152,7 +160,11 @@ def _serve(address: str, owner: int) -> None:
     while listener in select.select([listener, owned], [], [])[0]:
         sock, _ = listener.accept()
         channel = Channel(sock)
-        request, fds = channel.receive()
+        try:
+            request, fds = channel.receive()
+        except ChannelClosed:  # by who only started this process
+            channel.close()
+            continue
         pid = os.fork()
         if pid == 0:
             for own in (listener, channel):
