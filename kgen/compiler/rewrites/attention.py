@@ -19,10 +19,11 @@ import math
 from dataclasses import replace
 
 from kgen.compiler.graph.graph import Node, OpGraph
-from kgen.compiler.graph.library_call import Many, X, rounded, torch_
+from kgen.compiler.graph.library_call import X, rounded, torch_
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.compiler.rewrites.cleanup import decompose
+from kgen.compiler.rewrites.view_nodes import permuted
 
 ATTENTION = "aten.scaled_dot_product_attention.default"
 
@@ -73,15 +74,10 @@ def queries_as_rows(graph: OpGraph) -> OpGraph:
         )
         if not rows or made is None or made.op not in OPS or OPS[made.op].kind is not Kind.POINTWISE:
             continue
-        turned = torch_("permute", X, Many(_SIDE_BY_SIDE)), (("dims", _SIDE_BY_SIDE),)
         names = [graph.fresh(f"{q}_{part}") for part in ("rows", "stored", "heads")]
-        type_ = graph.type(q)
-        of_rows = type_.permuted(_SIDE_BY_SIDE)
-        nodes = [
-            Node(names[0], "permute", (q,), of_rows, *turned),
-            Node(names[1], "copy", (names[0],), of_rows, X.method("contiguous")),
-            Node(names[2], "permute", (names[1],), type_, *turned),
-        ]
+        rows_of = permuted(names[0], q, graph.type(q), _SIDE_BY_SIDE)
+        stored = Node(names[1], "copy", (rows_of.name,), rows_of.type, X.method("contiguous"))
+        nodes = [rows_of, stored, permuted(names[2], stored.name, stored.type, _SIDE_BY_SIDE)]
         graph = graph.with_nodes_for(call.name, (*nodes, replace(call, inputs=(names[2], *call.inputs[1:]))))
     return graph
 

@@ -16,6 +16,7 @@ from kgen.compiler.graph.einsum import Equation, einsum, equation_of
 from kgen.compiler.graph.graph import Decomposition, Node, OpGraph, Tensor
 from kgen.compiler.graph.library_call import Applied, Many, Value, X, Y, aten, functional, torch_
 from kgen.compiler.graph.source import reshape_call
+from kgen.compiler.rewrites.view_nodes import sliced
 
 _EINSUM = "aten.einsum.default"
 
@@ -84,15 +85,7 @@ def _part_of(name: str, value: str, type_: Tensor, dim: int, part: Node, size: i
             (("dim", dim), ("at", part["at"])),
         )
     start, step, count = part["start"], part["step"], part.type.shape[part["dim"]]
-    return _slice(name, value, type_, dim, start, min(start + (count - 1) * step + 1, size), step)
-
-
-def _slice(name: str, value: str, type_: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Node:
-    shape = (*type_.shape[:dim], (stop - start + step - 1) // step, *type_.shape[dim + 1 :])
-    call = aten("slice.Tensor", X, dim, start, stop, step)
-    return Node(
-        name, "slice", (value,), replace(type_, shape=shape), call, (("dim", dim), ("start", start), ("step", step))
-    )
+    return sliced(name, value, type_, dim, start, min(start + (count - 1) * step + 1, size), step)
 
 
 def _without_zeros(graph: OpGraph, node: Node, of: Equation) -> OpGraph | None:
@@ -130,7 +123,7 @@ def _without_zeros(graph: OpGraph, node: Node, of: Equation) -> OpGraph | None:
             inputs[at] = nodes[-1].name
         for n in others:
             nodes.append(
-                _slice(
+                sliced(
                     graph.fresh(f"{node.name}_of_{inputs[n]}"),
                     inputs[n],
                     graph.type(inputs[n]),

@@ -23,6 +23,7 @@ from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.compiler.operators.views import runs
 from kgen.compiler.rewrites.prepared import is_returned
+from kgen.compiler.rewrites.view_nodes import permuted, reshaped
 
 
 def product_of_viewed_rows(graph: OpGraph) -> OpGraph:
@@ -71,7 +72,7 @@ def _of_viewed_rows(graph: OpGraph, node: Node) -> list[Node] | None:
         return None
     nodes = []
     if node.op != "linear":
-        nodes.append(_permute(graph.fresh(f"{weight}_turned"), weight, graph.type(weight), (1, 0)))
+        nodes.append(permuted(graph.fresh(f"{weight}_turned"), weight, graph.type(weight), (1, 0)))
     inputs = (view.inputs[0], nodes[0].name if nodes else weight, *bias)
     call = functional("linear", *map(Value, range(len(inputs))))
     return [
@@ -130,7 +131,7 @@ def permute_behind(graph: OpGraph) -> OpGraph:
         if any(type_.multiples[1:]):
             continue
         moved = replace(node, name=graph.fresh(f"{name}_rows"), inputs=inputs, type=type_)
-        graph = graph.with_nodes_for(name, (moved, _permute(name, moved.name, type_, dims)))
+        graph = graph.with_nodes_for(name, (moved, permuted(name, moved.name, type_, dims)))
     return graph
 
 
@@ -148,16 +149,16 @@ def _unpermuted(graph: OpGraph, node: Node) -> tuple[tuple[int, ...], tuple[Oper
     for at, value in enumerate(alike):
         if not isinstance(value, str) or len(graph.type(value).shape) <= 1:
             continue  # alike in each row
-        permuted = graph.producer(value)
+        moved = graph.producer(value)
         if (
-            permuted is None
-            or permuted.op != "permute"
-            or len(permuted["dims"]) != last + 1
-            or permuted["dims"][-1] != last
+            moved is None
+            or moved.op != "permute"
+            or len(moved["dims"]) != last + 1
+            or moved["dims"][-1] != last
         ):
             return None
-        inputs[at] = permuted.inputs[0]
-        permutations.add(permuted["dims"])
+        inputs[at] = moved.inputs[0]
+        permutations.add(moved["dims"])
     return (permutations.pop(), tuple(inputs)) if len(permutations) == 1 else None
 
 
@@ -191,18 +192,18 @@ def _linear_in_order(graph: OpGraph, node: Node, root: str, order: list[int], co
     """The linear layer of the root's dimensions: the first ``count`` of ``order`` are its rows, the others its
     features."""
     given = sorted(order[:count])
-    permuted = _permute(graph.fresh(f"{node.name}_dims"), root, graph.type(root), (*given, *order[count:]))
+    in_order = permuted(graph.fresh(f"{node.name}_dims"), root, graph.type(root), (*given, *order[count:]))
 
     def of_rows(features: int, dtype: str) -> Tensor:
-        return Tensor((*permuted.type.shape[:count], features), dtype, (*permuted.type.multiples[:count], 0))
+        return Tensor((*in_order.type.shape[:count], features), dtype, (*in_order.type.multiples[:count], 0))
 
-    rows = _reshape(graph.fresh(f"{node.name}_rows"), permuted.name, of_rows(type_.shape[-1], type_.dtype))
+    rows = reshaped(graph.fresh(f"{node.name}_rows"), in_order.name, of_rows(type_.shape[-1], type_.dtype))
     result = of_rows(node.type.shape[-1], node.type.dtype)
     linear = replace(node, name=graph.fresh(f"{node.name}_in_order"), inputs=(rows.name, *node.inputs[1:]), type=result)
-    back = _permute(
+    back = permuted(
         graph.fresh(f"{node.name}_back"), linear.name, result, (*(given.index(d) for d in order[:count]), count)
     )
-    return [permuted, rows, linear, back, _reshape(node.name, back.name, node.type)]
+    return [in_order, rows, linear, back, reshaped(node.name, back.name, node.type)]
 
 
 def _undone(graph: OpGraph, moved: set[str]) -> OpGraph:
@@ -218,7 +219,7 @@ def _undone(graph: OpGraph, moved: set[str]) -> OpGraph:
         if dims == sorted(dims):
             graph = graph.without(name, layout.root)
         else:
-            graph = graph.with_node(_permute(name, layout.root, root, tuple(dims)))
+            graph = graph.with_node(permuted(name, layout.root, root, tuple(dims)))
     return graph
 
 
@@ -228,14 +229,6 @@ def _dims_of(type_: Tensor, atoms: list[tuple[Size, int]]) -> list[int] | None:
     own = {dim[0]: d for d, dim in enumerate(dense.dims) if dim} if dense else {}
     found = [own[atom] for atom in atoms if atom in own]
     return found if len(found) == len(atoms) == len(type_.shape) else None
-
-
-def _permute(name: str, source: str, of: Tensor, dims: tuple[int, ...]) -> Node:
-    return Node(name, "permute", (source,), of.permuted(dims), torch_("permute", X, Many(dims)), (("dims", dims),))
-
-
-def _reshape(name: str, source: str, type_: Tensor) -> Node:
-    return Node(name, "view", (source,), type_, reshape_call(type_))
 
 
 def views_in_one(graph: OpGraph) -> OpGraph:
@@ -320,7 +313,7 @@ def order_outputs(graph: OpGraph) -> OpGraph:
         first, stored = (graph.fresh(f"{name}_{part}") for part in ("values", "stored"))
         nodes, source = [replace(node, name=first)], first
         if order:
-            nodes.append(_permute(graph.fresh(f"{name}_ordered"), first, node.type, order))
+            nodes.append(permuted(graph.fresh(f"{name}_ordered"), first, node.type, order))
             source = nodes[-1].name
         left = _is_view_of_library_call(graph, node) or any(node.type.multiples[1:])
         nodes.append(
@@ -333,7 +326,7 @@ def order_outputs(graph: OpGraph) -> OpGraph:
             )
         )
         if order:
-            nodes.append(_permute(name, stored, nodes[-1].type, tuple(order.index(d) for d in range(len(order)))))
+            nodes.append(permuted(name, stored, nodes[-1].type, tuple(order.index(d) for d in range(len(order)))))
         graph = graph.with_nodes_for(name, nodes)
     return graph
 
