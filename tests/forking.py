@@ -77,11 +77,10 @@ class Forking:
     def launched(self, request: dict[str, Any], fds: Sequence[int]) -> Forked:
         from kgen.evaluator.runtime.channel import Channel
 
-        address = f"\0kgen-tests-{self.owner}"
         with open(self.folder / "forking.lock", "w") as lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if sock.connect_ex(address):
-                self._start(address[1:], sock)
+            if sock.connect_ex(f"\0{self._address}"):
+                self._start(sock)
             channel = Channel(sock)
             channel.send(request, fds)
             answer, (pidfd,) = channel.receive(time.monotonic() + _PATIENCE)
@@ -91,15 +90,19 @@ class Forking:
         """Start the process that forks, which then loads torch."""
         with open(self.folder / "forking.lock", "w") as lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self._start(f"kgen-tests-{self.owner}", sock)
+            self._start(sock)
 
-    def _start(self, address: str, sock: socket.socket) -> None:
-        command = [sys.executable, __file__, address, str(self.owner)]
+    @property
+    def _address(self) -> str:
+        return f"kgen-tests-{self.owner}"
+
+    def _start(self, sock: socket.socket) -> None:
+        command = [sys.executable, __file__, self._address, str(self.owner)]
         # Without the folder of a command: what names it counts as left behind by the command.
         environment = {name: value for name, value in {**os.environ, **self.environment}.items() if not name.startswith("KGEN_")}
         started = subprocess.Popen(command, cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT)}, start_new_session=True, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while sock.connect_ex(f"\0{address}"):
+        while sock.connect_ex(f"\0{self._address}"):
             assert started.poll() is None, "the process that forks servers has ended"
             time.sleep(0.02)
         started.returncode = 0  # it goes on when this process ends
