@@ -22,7 +22,7 @@ from kgen.compiler.graph.library_call import SHORTER, written
 from kgen.compiler.loops.program import Program
 
 _FEW_STEPS = 8  # of a forward; in a longer one, tensors are freed as soon as nothing uses them
-# temporaries of a run for one allocation; another allocation takes 2.5 us; benchmarks/results/host_time.md
+# Runs with so many temporaries allocate once: each allocation takes 2.5 us (benchmarks/results/host_time.md).
 FEWEST_PARTS = 2
 
 #: Functions of the same arguments as an operator. A call of an operator by its name takes 1.5 to 2.5 us more (two CPU

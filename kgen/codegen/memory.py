@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kgen.candidate import GAP
 from kgen.compiler.graph.dtypes import nbytes
 
-# bytes; parts of an allocation begin at multiples of it, with so many unused ones at least in front of each
+# Bytes. Parts of an allocation begin at multiples of this number, and as many unused bytes lie in front of each.
 _PART = GAP
 
 #: A pointer that a kernel takes: its table, and its key in that.

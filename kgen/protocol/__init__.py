@@ -53,7 +53,7 @@ class Status(StrEnum):
     ALIASED_OUTPUT = "aliased_output"  #: its output shares memory with an input, an earlier output or itself
     NONDETERMINISTIC = "nondeterministic"  #: two runs differ by more than the tolerance
     SUSPICIOUS = "suspicious"  #: it interfered, or its timing has an anomaly; the reason says which
-    #: the evaluator or a killed compiler failed, not the candidate; the only status tried again
+    #: The evaluator or a killed compiler failed, not the candidate. No other status is tried again.
     INFRA_ERROR = "infra_error"
 
 
@@ -89,7 +89,7 @@ class Weights(StrEnum):
     """The values that a candidate's tensors have in test cases."""
 
     DRAWN = "drawn"  #: drawn anew, in both models
-    #: drawn anew in state dicts; what else forward writes is as constructed, and judged by outputs alone
+    #: State dicts are drawn anew. Other state that forward writes stays as constructed, and outputs alone judge it.
     SAVED = "saved"
     CONSTRUCTED = "constructed"  #: as both constructors make them from one seed, since names or shapes differ
 
@@ -230,7 +230,7 @@ class Evaluation:
     seconds: tuple[tuple[str, float], ...] = ()  #: wall seconds by phase
     log: str = ""  #: path of the log file
     own_share: float | None = None  #: of the device's time, in kernels of its own, where it was profiled; not stored
-    #: of the problem's operators, the share that it does not call, where they were counted; not stored
+    #: The share of the problem's operators that it does not call, where they were counted. It is not stored.
     replaced: float | None = None
 
     @property

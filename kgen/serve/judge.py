@@ -27,7 +27,7 @@ from kgen.store.requests import StoredRequest
 from kgen.tuning import eval_file
 
 TRIES = 2  #: of an evaluation whose processes fail
-#: that may end while they judge a candidate; some are killed by people, and the candidate is not at fault
+#: So many services may end while they judge one candidate. People kill some of them: the candidate is not at fault.
 SERVICES = 10
 _BURST_SECONDS = 0.3  #: s; that a job waits at most while requests come: what it starts would keep them waiting
 _IN_A_ROW = 32  #: jobs of open evaluators that go before an older job of another

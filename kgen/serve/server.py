@@ -37,7 +37,7 @@ HEAD_SECONDS = 10.0  #: s; in which the head of a request has to arrive
 _IDLE_SECONDS = 30  #: s; that a connection may wait for its next request
 _MOST_CONNECTIONS = 1024
 _HEAD_BYTES = 16 << 10  #: bytes of a request's head
-#: s; that a thread holds Python at most while others wait: those that judge keep no client waiting
+#: Seconds that a thread holds Python at most while others wait. Threads that judge then keep no client waiting.
 _SWITCH_SECONDS = 0.001
 _GRACE_SECONDS = 2  #: s; for open connections when the service ends
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"

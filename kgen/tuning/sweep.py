@@ -61,7 +61,7 @@ from kgen.tuning.time_budget import LEAST_FINAL_SECONDS, TimeBudget
 HOPELESS_TRIES = 2  # candidates of each plan on average; limit where no plan is predicted to beat the library
 KNOWN_PART = 0.125  # share of the budget; limit of warm-start points
 KNOWN_OF_EACH = 3  # warm-start points; limit per problem and plan
-# candidates that are put together from tasks, at least: where the time is too short for them, none is tuned
+# The fewest candidates that are put together from tasks. Where the time is too short for them, no task is tuned.
 FEWEST_FILES = 4
 WHOLE_FILES = 12  # candidates of a network without another budget: its kernels are tuned as tasks
 CUT_SECONDS, CUT_CALLS = (

@@ -27,7 +27,7 @@ from kgen.compiler.graph.library_call import (
     Member,
     Method,
     Negative,
-    Span,  # fmt: skip
+    Span,
     Value,
 )
 

@@ -82,9 +82,8 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int,
         return Cost(moved, flops(plan.graph, node), products, steps=recurrent_steps(plan.graph, node))
     operations = sum(flops(plan.graph, plan.graph.node(name)) for name in kernel.nodes)
     if program.contraction:
-        staged = (
-            plan.graph.type(program.contraction.x).nbytes if program.contraction.window else 0
-        )  # written and read in half
+        # Images of convolutions are written and read in half.
+        staged = plan.graph.type(program.contraction.x).nbytes if program.contraction.window else 0
         return Cost(moved + staged, operations, products)
     if program.product:
         return Cost(moved, operations, products)
@@ -102,10 +101,9 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int,
 
 
 def _scattered_bytes(graph: OpGraph, program: Program) -> int:
-    """Bytes beyond those of the elements that threads move which run along memory in some tensors and across it in
-    others.
+    """Bytes of sectors beyond those of their elements, where threads run along memory in some tensors only.
 
-    They move a sector for each element. A transpose works on tiles instead.
+    In the other tensors, each element moves a sector of its own. A transpose works on tiles instead.
     """
     if program.windows:
         slide = program.windows[0].slides[-1]

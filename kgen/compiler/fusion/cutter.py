@@ -17,7 +17,7 @@ from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import label
 
 MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
-# rounds; a choice of cuts whose kernels lack values that no other one stores is cut further so often at most
+# Rounds in which a choice of cuts is cut further, because its kernels lack values that no other one stores.
 REPAIRS = 4
 
 #: A part of a choice of cuts: the nodes of a kernel, or a library call.

@@ -340,7 +340,7 @@ class Program:
     contraction: Contraction | None = None
     scatters: tuple[Scatter, ...] = ()  #: a program has these, or stores
     span: int = 0  #: neighbouring columns of a contraction that reductions take together; row values are then theirs
-    #: a program with one has nothing else; its rows are the batch, or the steps where these follow it
+    #: A program with one has nothing else. Its rows are the batch, or the steps where these follow it.
     recurrence: Recurrence | None = None
     product: SmallProduct | None = None  #: a program with one has nothing else; its rows are the matrices
 

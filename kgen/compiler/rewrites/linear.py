@@ -34,7 +34,7 @@ from kgen.compiler.graph.library_call import (
     Y,
     Z,
     dtype_named,
-    functional,  # fmt: skip
+    functional,
     rounded,
     torch_,
     widened,

@@ -28,7 +28,7 @@ class Case:
     end: int = 0  # the byte behind them
     note: str = ""  # why it is skipped
     raises: bool = False  # whether the reference refuses these shapes
-    # whether runs with roundings have added to the reference error, where a value is refused without
+    # Whether runs with roundings added to the reference error, after a value was refused without them.
     widened: bool = False
     noise: bool = True  # whether they may for a foreign output of a timed call
     spreads: list[moments.Spread | None] = field(default_factory=list)  # of random outputs, once they are asked for

@@ -65,7 +65,7 @@ class HostClock:
 class Host:
     """The machine's own cores, as torch's device ``name``; the base of other kinds."""
 
-    #: whether work goes into a stream, so that the next contents can wait there for work in front of them
+    #: Whether work goes into a stream. The next contents can then wait there for the work in front of them.
     queues = False
     profiled: Sequence[ProfilerActivity] = (ProfilerActivity.CPU,)
     kernels_on: DeviceType | None = None  #: where the profiler sees kernels; ``None`` where a call's own time has them

@@ -24,7 +24,7 @@ MOST_TERMS = 512
 #: there. A dice loss with 32 terms a lane had 10 times the error of PyTorch's.
 FEW_ROWS = 1024
 
-# columns; a thread takes many such rows in turn first, since rows side by side store to one cache line
+# Columns. Of shorter rows, a thread first takes many in turn: rows side by side store to one cache line.
 SHORT_ROW = 2048
 
 

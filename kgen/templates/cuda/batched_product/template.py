@@ -20,7 +20,7 @@ from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.templates.cuda import common
 
-# for each byte of operands and results, each moved once; products with more are worth the tensor cores
+# Operations for each byte of operands and results. Products with more are worth the tensor cores.
 MOST_OPERATIONS = 32
 _SHARED_BYTES = 48 << 10  # of static shared memory that a block may have
 _PAD = 4  # elements behind each line of a tile: lines begin in other banks, at multiples of 16 bytes

@@ -14,7 +14,7 @@ _SPLITS_US = 4.0  # microseconds to add up splits of k in a kernel of its own
 _WHOLE_US = 6.0  # microseconds of a contraction of any size whose blocks split whole rows themselves
 _CACHE_BYTES_A_US = 45e3  # bytes a microsecond and multiprocessor from the L2 cache
 _SHARED_TILES = 0.99  # of the time, where two blocks share the tiles of x, or small ones of w
-# of the time, where they share tiles of half types: the cache is fast enough, and blocks wait for each other
+# The factor of the time where blocks share tiles of half types: they wait, and the cache is fast enough anyway.
 _SHARED_HALVES = 1.03
 _ROUNDED_SHARE = 0.965  # of the time, since short factors take less of the power that bounds these kernels
 _LIBRARY_PRODUCTS_A_US = 2.5e6  # float16 products that the library adds up, a microsecond and multiprocessor

@@ -21,7 +21,7 @@ from kgen.templates.cuda.inner_reduction.space import space, takes
 from kgen.templates.cuda.inner_reduction.statements import Statements
 
 LONG_STEPS = 64  # vectors of a thread of a block that shares a row; of so many, 16 in flight took 1% less than 4 (H200)
-# bytes that a thread with several rows requests at once; 1024 such threads saturate the memory of an H200
+# Bytes that a thread with several rows requests at once. 1024 such threads saturate the memory of an H200.
 BYTES_AHEAD = 64
 
 

@@ -34,7 +34,7 @@ from kgen.templates.cuda import common
 MOST_SPAN = 64  # inputs of a row that one output reads from the first to the last: they stay in registers
 MOST_NEAR = 256  # inputs that the loops of a thread are unrolled over; more make a kernel of many thousand instructions
 MOST_UNROLLED = 16  # input rows of a line that are in flight together
-# inputs from one window to the next; from there on, a warp's loads of single inputs touch each sector alone
+# Inputs from one window to the next. From this number on, each load of a single input touches a sector alone.
 LEAST_APART = 4
 MOST_SHARED = 12288  # inputs of a line in shared memory, which is what a block has without asking
 _WARP = 32
