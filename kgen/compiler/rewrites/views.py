@@ -150,12 +150,7 @@ def _unpermuted(graph: OpGraph, node: Node) -> tuple[tuple[int, ...], tuple[Oper
         if not isinstance(value, str) or len(graph.type(value).shape) <= 1:
             continue  # alike in each row
         moved = graph.producer(value)
-        if (
-            moved is None
-            or moved.op != "permute"
-            or len(moved["dims"]) != last + 1
-            or moved["dims"][-1] != last
-        ):
+        if moved is None or moved.op != "permute" or len(moved["dims"]) != last + 1 or moved["dims"][-1] != last:
             return None
         inputs[at] = moved.inputs[0]
         permutations.add(moved["dims"])
