@@ -36,6 +36,7 @@ NETWORKS: dict[str, tuple[Path, dict[str, int | str]]] = {
     "EfficientNet-B0": (VISION, {"network": "efficientnet_b0", "batch_size": 32}),
     "MobileNetV3": (VISION, {"network": "mobilenet_v3_large", "batch_size": 64}),
     "Swin tiny": (VISION, {"network": "swin_t", "batch_size": 32}),
+    "U-Net": (VISION.with_name("unet.py"), {}),
 }
 
 
