@@ -40,6 +40,7 @@ class Judged:
     stored: dict[str, Evaluation] = field(default_factory=dict)  # in this sweep before it continued
     baselines: dict[str, tuple[Timing, ...]] = field(default_factory=dict)  # by device
     kept: list[events.Event] = field(default_factory=list)  # told after the next commit
+    without_steps: list[Candidate] = field(default_factory=list)  # stored before the tasks of their steps were known
 
     @property
     def found_right(self) -> bool:
@@ -95,11 +96,19 @@ class Judged:
         steps = None if outcome.candidate.control else self.steps_of(outcome.candidate)
         if steps is not None:
             stored_tasks.add_steps(self.database, outcome.candidate.id, steps)
+        elif not outcome.candidate.control:
+            self.without_steps.append(outcome.candidate)
         self.kept.append(
             events.Evaluated(
                 self.number, outcome.candidate, outcome.evaluation, ms, speedup, outcome.device, outcome.found
             )
         )
+
+    def add_late_steps(self) -> None:
+        """Store the steps of the candidates that were judged before the tasks of a network were tuned."""
+        waiting, self.without_steps = self.without_steps, []
+        for candidate in waiting:
+            stored_tasks.add_steps(self.database, candidate.id, self.steps_of(candidate) or ())
 
     def _right(self, outcome: Outcome) -> Right | None:
         """The screening of a right candidate against the fastest baseline on its device; ``None`` for another one."""

@@ -376,6 +376,7 @@ class _Sweep:
             )
             judge_first = partial(self._judge_all, pipeline, listed)
             times = self.tasks.option_times(judge_first, lambda: self.time_budget.tasks_until(FEWEST_FILES))
+            self.judged.add_late_steps()
             kind = partial(Assembled, times=times) if times else STRATEGIES[chosen(self.design.options, self.budget)]
         elif kind.learns and not self.request.fresh:
             first += promising(self.database, self.sweep, self.design, int(KNOWN_PART * self.budget))

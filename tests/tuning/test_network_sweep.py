@@ -44,12 +44,13 @@ def test_kernels_are_tuned_behind_the_first_candidates_and_before_the_last(swept
 
 def test_assembled_candidate_shows_its_kernels_with_times_and_shares(swept: tuple[Home, Ended]) -> None:
     home, ended = swept
-    last = [event for event in ended.events if event["event"] == "evaluated"][-1]
+    _, first, *_, last = [event for event in ended.events if event["event"] == "evaluated"]
     found = home.typed("show", last["candidate"], "--json").json["tasks"]
     assert [step["name"] for step in found if step["variant"] and step["variant"]["schedule"]] == [
         step["kernel"] for step in last["steps"] if step["kernel"]
     ]
     assert sum(step["share"] or 0.0 for step in found) == pytest.approx(1.0)
+    assert home.typed("show", first["candidate"], "--json").json["tasks"]  # it was judged before the kernels were tuned
     assert "kernel tasks" in home.typed("show", last["candidate"]).out
 
 
