@@ -11,7 +11,7 @@ from typing import Callable, Sequence
 from kgen import events, paths
 from kgen.devices.kinds import KINDS
 from kgen.evaluator.pool import SourceBuilder
-from kgen.store import Database
+from kgen.store import Database, tasks
 from kgen.tuning.design import Design
 from kgen.tuning.network import LIKELY, catalogue, with_library, with_regions
 from kgen.tuning.search import Point
@@ -90,6 +90,8 @@ class NetworkTasks:
         self.results = {key: work.found for key, work in tuner.works.items()}
         put_together = with_regions(self.design, tuner.catalogue, self.results, self.place.environment)
         self.catalogue = with_library(self.design, put_together, self.results)
+        # Options that are put together have calls of the library that no other option has.
+        tasks.add_tasks(self.database, self.sweep, self.catalogue.stored)
         return assembly.option_times(self.catalogue, self.results)
 
     def steps(self, point: Point) -> Sequence[assembly.Step] | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from kgen.store.kernel_task import THE_LIBRARY, Variant
+from kgen.store.tasks import NewTask
 from kgen.tuning.search import KernelSpace
 from kgen.tuning.tasks.task import KernelTask
 
@@ -57,6 +58,16 @@ class Catalogue:
                 if part.task:
                     found.setdefault(part.task.id, []).append(part)
         return found
+
+    @property
+    def stored(self) -> list[NewTask]:
+        """The tasks as the database keeps them."""
+        uses = self.uses
+        return [
+            NewTask(part.task.key, part.task.label, part.limit_ms, uses[key])
+            for key, (part, *_) in self.tasks.items()
+            if part.task
+        ]
 
     @property
     def uses(self) -> Counter[str]:

@@ -90,11 +90,7 @@ class Tuner:
         }
         self._liking = _Liking()
         self._done = 0
-        tasks.add_tasks(
-            database,
-            sweep,
-            [tasks.NewTask(w.task.key, w.task.label, w.parts[0].limit_ms, w.uses) for w in self.works.values()],
-        )
+        tasks.add_tasks(database, sweep, catalogue.stored)
         if not fresh:
             self._look_up()
 

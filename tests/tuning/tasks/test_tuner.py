@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from judges import CheapBuilder
-from networks import RELATIVE, Desk, QuickBench, Told, design, takes
-from samples import Filled
+from networks import NETWORK, RELATIVE, Desk, QuickBench, Told, design, takes
+from samples import Filled, candidate
 
 from kgen import events
 from kgen.protocol import Status
 from kgen.store import Database, tasks
 from kgen.store.kernel_task import Measured, Variant
 from kgen.store.selection import Selection
+from kgen.tuning import network_tasks
 from kgen.tuning.network import catalogue, with_library
+from kgen.tuning.search import Point
 from kgen.tuning.tasks import assembly, tuner
 
 NEVER = math.inf
@@ -179,3 +182,18 @@ def test_kernels_that_are_slower_than_the_library_are_left_to_it_in_a_further_op
     added = set(more.options) - set(found.options)
     assert added and all("(library)" in of.options[n].name for n in added)
     assert any(any(part.space is None and "slower" in part.reason for part in more.options[n]) for n in added)
+
+
+def test_steps_of_options_that_are_put_together_are_stored(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuner, "Bench", QuickBench(right))
+    of, desk = design(), Desk()
+    another = catalogue(design(NETWORK.replace("10)", "12)")), desk.environment)
+    more = [part for part in another.options[of.control.option] if part.task and part.task.id not in catalogue(of, desk.environment).tasks]
+    monkeypatch.setattr(network_tasks, "with_regions", lambda design, found, *_: replace(found, options={**found.options, 99: tuple(more)}))
+    monkeypatch.setattr(network_tasks, "with_library", lambda design, found, results: found)
+    made = network_tasks.NetworkTasks(of, desk, CheapBuilder(), 2, filled.database, filled.sweep, False, Told())
+    made.option_times(lambda: None, lambda: NEVER)
+    found = made.steps(Point(99, ()))
+    filled.judge(candidate("assembled"))
+    tasks.add_steps(filled.database, candidate("assembled").id, found)
+    assert more and [step.task for step in tasks.steps(filled.database, candidate("assembled").id)] == [part.task.id for part in more]
