@@ -29,7 +29,6 @@ from statistics import median
 import throughput
 from _record import ROOT, Cell, record
 
-from kgen import events
 from kgen.candidate import Candidate
 from kgen.cluster import host
 from kgen.cluster.devices import open_devices
@@ -39,7 +38,7 @@ from kgen.devices import hardware
 from kgen.evaluator.pool import DevicePool
 from kgen.problems.problem import Problem, read_problem
 from kgen.protocol import Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Status, Timing
-from kgen.tuning import sweep
+from kgen.tuning import events, sweep
 
 MEAN_SECONDS = 0.2  # of a simulated judge
 DEVICES, CANDIDATES = 16, 1000

@@ -18,7 +18,6 @@ from typing import Callable, Sequence
 
 from _record import Cell, record
 
-from kgen import events
 from kgen.candidate import Candidate
 from kgen.devices import hardware
 from kgen.evaluator.pool import DevicePool
@@ -35,7 +34,7 @@ from kgen.protocol import (
     Status,
     Timing,
 )
-from kgen.tuning import sweep
+from kgen.tuning import events, sweep
 
 NAME = "linear_gelu_softmax"
 DISTRIBUTIONS, BURSTS, CALLS = 18, 5, 20  # error rows, sample blocks and calls of one evaluation

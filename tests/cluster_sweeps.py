@@ -17,7 +17,7 @@ from pathlib import Path
 from designs import CheapDesign
 from judges import CheapBuilder, CheapJudge, number_of
 
-from kgen import events, paths
+from kgen import paths
 from kgen.candidate import Candidate
 from kgen.cluster import host
 from kgen.cluster.devices import open_devices
@@ -26,7 +26,7 @@ from kgen.cluster.host import Asked, Built, Library
 from kgen.evaluator.pool import DeviceEvaluator
 from kgen.problems.problem import read_problem
 from kgen.protocol import BuildReport
-from kgen.tuning import sweep
+from kgen.tuning import events, sweep
 
 DEVICES = 2
 SECONDS = 0.1  #: of a candidate, in the mean

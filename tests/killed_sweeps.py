@@ -22,10 +22,9 @@ from typing import TextIO
 from designs import CheapDesign
 from judges import CheapBuilder, CheapJudge, number_of
 
-from kgen import events
 from kgen.evaluator.pool import DevicePool
 from kgen.problems.problem import load, read_problem
-from kgen.tuning import sweep
+from kgen.tuning import events, sweep
 from kgen.tuning.design import captured
 
 BUDGET = 75

@@ -10,11 +10,11 @@ from typing import Any
 
 from samples import environment
 
-from kgen import events
 from kgen.devices.hardware import cpu
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, BuildReport, Environment, Status
 from kgen.store.kernel_task import Measured, Variant
+from kgen.tuning import events
 from kgen.tuning.capturing import capture_here
 from kgen.tuning.design import Design
 from kgen.tuning.tasks import tuner

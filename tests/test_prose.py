@@ -34,7 +34,6 @@ REWRITTEN = (
     "kgen/compiler",
     "kgen/devices",
     "kgen/errors.py",
-    "kgen/events.py",
     "kgen/optimized",
     "kgen/paths.py",
     "kgen/problems",

@@ -13,7 +13,7 @@ from kgen.errors import INTERRUPTED
 from kgen.problems.problem_set import Member
 
 if TYPE_CHECKING:
-    from kgen.events import SuiteFinished
+    from kgen.tuning.events import SuiteFinished
     from kgen.views.progress import Watch
 
 
@@ -59,8 +59,8 @@ def _run_on(
     """Sweep the problems beside each other on a cluster. Returns with them the requests' device type filled in."""
     from kgen.cluster.fleet import opened
     from kgen.cluster.suite import side_by_side
-    from kgen.events import Notice
     from kgen.tuning import suite
+    from kgen.tuning.events import Notice
 
     device = ask(problem=None).device
     with opened(cluster, device, lambda text: watch(Notice(text))) as (address, fleet):

@@ -22,9 +22,9 @@ from kgen.cli.options import (
 from kgen.errors import INTERRUPTED
 
 if TYPE_CHECKING:
-    from kgen.events import Finished
     from kgen.problems.problem import Problem
     from kgen.store.results import SweepDetail
+    from kgen.tuning.events import Finished
     from kgen.tuning.opening import SweepRequest
     from kgen.views.progress import Tally, Watch
 
@@ -146,7 +146,7 @@ def sweep(
     else:
         asked = read_problem(problems[0], overrides, mode, dtype)
 
-    from kgen.events import Later
+    from kgen.tuning.events import Later
     from kgen.tuning.opening import SweepRequest, ahead
 
     ask = partial(
@@ -195,7 +195,7 @@ def _run_on(cluster: str, request: SweepRequest, watch: Watch) -> None:
     """Run a sweep on all devices of one kind of a cluster."""
     from kgen.cluster.devices import open_devices
     from kgen.cluster.fleet import opened
-    from kgen.events import Notice
+    from kgen.tuning.events import Notice
     from kgen.tuning.sweep import run
 
     with opened(cluster, request.device, lambda text: watch(Notice(text))) as (_, fleet):

@@ -17,7 +17,7 @@ from typing import Any, Callable, Sequence
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from kgen import events, paths
+from kgen import paths
 from kgen.candidate import Candidate
 from kgen.cluster import host
 from kgen.cluster.fleet import Fleet, Node
@@ -27,6 +27,7 @@ from kgen.errors import DeviceError, DiskError, EvaluatorError
 from kgen.evaluator.pool import DeviceLost, DevicePool
 from kgen.evaluator.runtime.process import Server
 from kgen.protocol import BuildReport, Evaluation, Health, Timing
+from kgen.tuning import events
 from kgen.tuning.sweep import OpenDevices, SweepRequest
 from kgen.tuning.time_budget import COMPILE_PART
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgen import events
 from kgen.cluster.connection import connect
 from kgen.cluster.devices import open_devices
 from kgen.cluster.fleet import Fleet, Node
-from kgen.tuning import sweep
+from kgen.tuning import events, sweep
 from kgen.tuning.side_by_side import Run, SideBySide
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 
-from kgen import events, paths
+from kgen import paths
 from kgen.devices.kinds import KINDS
 from kgen.devices.machine import find_own_tools
 from kgen.devices.runtime import runtime
@@ -35,6 +35,7 @@ from kgen.protocol import BASELINES, Accuracy
 from kgen.protocol.statistics import Interval
 from kgen.store import Database, modules, queries, ranking
 from kgen.store.selection import Selection
+from kgen.tuning import events
 from kgen.tuning.opening import SweepRequest
 from kgen.tuning.sweep import run
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from kgen import events
 from kgen.protocol import Evaluation, Phase, Status
 from kgen.serve.asked import Asked
 from kgen.store.requests import DONE, StoredRequest
+from kgen.tuning import events
 from kgen.views import plain
 
 _NOT_COMPILED = (Phase.BUILD, Phase.LOAD)

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Callable, Sequence
 
-from kgen import events, paths
+from kgen import paths
 from kgen.devices.machine import find_own_tools, keep_bytecode
 from kgen.errors import EvaluatorError, InputError, KgenError, ProblemError
 from kgen.protocol import Status
@@ -24,7 +24,7 @@ from kgen.serve.metrics import Metrics
 from kgen.serve.together import Added, Together
 from kgen.store import Database, requests
 from kgen.store.requests import StoredRequest
-from kgen.tuning import eval_file
+from kgen.tuning import eval_file, events
 
 TRIES = 2  #: of an evaluation whose processes fail
 #: So many services may end while they judge one candidate. People kill some of them: the candidate is not at fault.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Mapping
 
-from kgen import events, paths
+from kgen import paths
 from kgen.candidate import Candidate, Trust
 from kgen.devices.kinds import KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_device
@@ -26,6 +26,7 @@ from kgen.problems.problem import Problem
 from kgen.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Phase, Status, Timing
 from kgen.protocol.statistics import fastest, median_ms, standing
 from kgen.store import Database
+from kgen.tuning import events
 
 #: The plan's name of a file that kgen did not render; stored in the database.
 OUTSIDE = "outside"

@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Callable, Sequence
 
-from kgen import events
 from kgen.candidate import SHORT, Candidate
 from kgen.protocol import Evaluation, Status, Timing
 from kgen.protocol.statistics import median_ms, ratio_interval
 from kgen.store import Database, tasks as stored_tasks
+from kgen.tuning import events
 from kgen.tuning.leaders import Right, fastest
 from kgen.tuning.opening import SweepRequest
 from kgen.tuning.pipeline import Outcome, original

@@ -7,11 +7,10 @@ import heapq
 from dataclasses import dataclass
 from typing import Mapping, Sequence
 
-from kgen import events
 from kgen.candidate import Candidate
 from kgen.protocol import Evaluation, Timing, statistics
 from kgen.protocol.statistics import Interval, median_ms
-from kgen.tuning import launching
+from kgen.tuning import events, launching
 
 FINALISTS = 5  # candidates; limit of those that are timed again
 FINALIST_MARGIN = 1.10  # times the fastest screening; limit for a finalist

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from traceback import format_exception
 from typing import Callable, Sequence
 
-from kgen import events, paths
+from kgen import paths
 from kgen.devices.kinds import KINDS
 from kgen.evaluator.pool import SourceBuilder
 from kgen.store import Database, tasks
+from kgen.tuning import events
 from kgen.tuning.design import Design
 from kgen.tuning.network import LIKELY, catalogue, with_library, with_regions
 from kgen.tuning.search import Point

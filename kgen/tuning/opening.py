@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Callable, Iterator
 
-from kgen import events, paths
+from kgen import paths
 from kgen.candidate import Trust
 from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_devices
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
 from kgen.problems.problem import Problem
 from kgen.protocol import BASELINES, Accuracy
-from kgen.tuning import time_budget
+from kgen.tuning import events, time_budget
 
 
 @dataclass(frozen=True)

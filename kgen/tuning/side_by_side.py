@@ -19,11 +19,10 @@ from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 from typing import Any, Callable, TypeAlias
 
-from kgen import events
 from kgen.errors import EvaluatorError, KgenError
 from kgen.evaluator.runtime.process import servers_kept
 from kgen.evaluator.runtime.sandbox import die_with_parent
-from kgen.tuning import sweep
+from kgen.tuning import events, sweep
 from kgen.tuning.sweep import SweepRequest
 
 _END_SECONDS = 10.0  # of a process that was asked to end

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Mapping, Protocol, Sequence
 
-from kgen import events
 from kgen.errors import KgenError
 from kgen.evaluator.runtime.process import servers_kept
 from kgen.problems.problem import Problem
@@ -26,7 +25,7 @@ from kgen.store import Database, attempts, codec, scores, suites
 from kgen.store.attempts import FAILED, REFUSED, Attempt
 from kgen.store.selection import Selection
 from kgen.store.suites import SWEPT, Ended
-from kgen.tuning import attempts as trying, sweep
+from kgen.tuning import attempts as trying, events, sweep
 from kgen.tuning.sweep import SweepRequest
 
 INTERRUPTED = "interrupted"

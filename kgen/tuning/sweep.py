@@ -20,7 +20,7 @@ from pathlib import Path
 from traceback import format_exception
 from typing import Any, Callable, Iterator
 
-from kgen import events, paths
+from kgen import paths
 from kgen.candidate import Candidate
 from kgen.codegen import roofline
 from kgen.devices.hardware import lacks_instructions
@@ -41,7 +41,7 @@ from kgen.problems.problem import Problem
 from kgen.protocol import BuildReport, Status
 from kgen.protocol.statistics import median_ms
 from kgen.store import Database, queries
-from kgen.tuning import attempts, launching, leaders, precision, time_budget
+from kgen.tuning import attempts, events, launching, leaders, precision, time_budget
 from kgen.tuning.capturing import capture_apart
 from kgen.tuning.design import Design, without_weight_copies
 from kgen.tuning.equal_sweeps import one_at_a_time

@@ -14,10 +14,10 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
 
-from kgen import events
 from kgen.candidate import PlanStep
 from kgen.protocol import Accuracy, Environment, Timing
 from kgen.store.results import BestRow, CandidateDetail, Comparison, Judgement, ProblemRow, SweepDetail, SweepRow, Trial
+from kgen.tuning import events
 
 if TYPE_CHECKING:
     from kgen.devices.machine import Check

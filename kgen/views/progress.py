@@ -10,8 +10,8 @@ from typing import Callable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kgen import events
 from kgen.protocol import Status
+from kgen.tuning import events
 from kgen.views import plain, text
 
 _SEARCHING = "trying candidates"

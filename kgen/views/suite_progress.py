@@ -7,7 +7,7 @@ from collections import Counter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from kgen import events
+from kgen.tuning import events
 from kgen.views import text
 from kgen.views.progress import LINE, Tally, Watch
 

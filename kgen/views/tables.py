@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from kgen.events import Finished, Judged, Leader
 from kgen.protocol import CaseErrors, LibraryProduct
 from kgen.store.results import BestRow, Comparison, Failures, ProblemRow, Rejections, SweepDetail, SweepRow, Trial
+from kgen.tuning.events import Finished, Judged, Leader
 from kgen.views import text
 from kgen.views.layout import grid, print_facts
 

@@ -10,8 +10,8 @@ from kgen.devices.kinds import HOST
 from kgen.protocol import Environment
 
 if TYPE_CHECKING:
-    from kgen.events import Cluster
     from kgen.protocol.statistics import Interval
+    from kgen.tuning.events import Cluster
 
 MISSING = "-"
 _NAME = 40  #: characters of a name that is no plan's

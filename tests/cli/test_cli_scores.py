@@ -13,12 +13,11 @@ import pytest
 from samples import PLAN, SOURCE, Filled
 from typed import kgen
 
-from kgen import events
 from kgen.problems.problem_set import Member, read_set
 from kgen.protocol.statistics import Interval
 from kgen.store import Database, attempts
 from kgen.store.attempts import Attempt
-from kgen.tuning import suite
+from kgen.tuning import events, suite
 
 FIELDS = (
     "problem verdict ms speedup speedup_low speedup_high over_eager baselines error_ratio accuracy plan steps reason".split()

@@ -14,10 +14,10 @@ import pytest
 from samples import Filled, candidate
 from typed import kgen
 
-from kgen import events
 from kgen.problems.problem import Problem
 from kgen.protocol import BASELINES, Accuracy, Status
 from kgen.protocol.statistics import Interval
+from kgen.tuning import events
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from judges import CheapBuilder, CheapJudge, timing
 from lending import Lender
 from running import PROBLEM, Home
 
-from kgen import events, paths
+from kgen import paths
 from kgen.candidate import Candidate
 from kgen.compiler.capture.capture import Capture
 from kgen.devices.hardware import cpu
@@ -28,7 +28,7 @@ from kgen.evaluator.timing.measure import OVERTIME
 from kgen.problems.problem import load, read_problem
 from kgen.protocol import Accuracy, BuildReport, Depth, Evaluation, Phase, Status, Timing
 from kgen.store import connections, holder
-from kgen.tuning import sweep, time_budget
+from kgen.tuning import events, sweep, time_budget
 from kgen.tuning.design import Design, captured
 from kgen.tuning.search import Point
 

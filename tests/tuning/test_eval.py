@@ -16,7 +16,6 @@ from evaluator.candidates import plain, render
 from running import Ended, Home, end
 from samples import SOURCE, environment, evaluation, timing
 
-from kgen import events
 from kgen.candidate import Candidate, Trust
 from kgen.cli import main
 from kgen.errors import InputError
@@ -24,7 +23,7 @@ from kgen.evaluator.correctness.validate import Failure
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, BuildReport, Depth, Evaluation, Health, Phase, Status, Timing
 from kgen.store import Database, queries
-from kgen.tuning import eval_file
+from kgen.tuning import eval_file, events
 
 SIZES = ("-D", "batch_size=160", "-D", "in_features=64", "-D", "out_features=96")
 PROBLEM = "linear_gelu_softmax"

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from kgen import events
 from kgen.evaluator.pool import DevicePool
-from kgen.tuning import opening
+from kgen.tuning import events, opening
 
 
 class Device:

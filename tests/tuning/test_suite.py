@@ -14,7 +14,6 @@ from judges import CheapJudge
 from models import captured, made
 from running import PROBLEM, Home, wait
 
-from kgen import events
 from kgen.compiler.capture.capture import Capture
 from kgen.errors import CaptureError, DeviceError, EvaluatorError, ProblemError
 from kgen.evaluator.pool import DevicePool
@@ -22,7 +21,7 @@ from kgen.problems.problem_set import Member, is_set, read_set
 from kgen.protocol import Accuracy
 from kgen.store import Database, scores
 from kgen.store.scores import Score, Verdict
-from kgen.tuning import suite, sweep
+from kgen.tuning import events, suite, sweep
 
 SOURCE = "class Model: ...\n\ndef get_inputs(): ...\n"
 TINY = """

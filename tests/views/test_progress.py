@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 from samples import candidate, environment, evaluation
 
-from kgen import events
 from kgen.candidate import Plan
 from kgen.protocol import Status
 from kgen.protocol.statistics import Interval
+from kgen.tuning import events
 from kgen.views import plain, progress
 from kgen.views.suite_progress import SuiteLive
 

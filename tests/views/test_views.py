@@ -7,11 +7,11 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from samples import PLAN, candidate, evaluation
 
-from kgen import events
 from kgen.candidate import COUNTABLE, Plan
 from kgen.cli.listing import parse_moment
 from kgen.devices.occupancy import occupancy, threads_of
 from kgen.protocol import KernelResources
+from kgen.tuning import events
 from kgen.views import chain, plain, text
 
 BOTH = Plan.of_modes([

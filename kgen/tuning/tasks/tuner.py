@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Queue
 
-from kgen import events
 from kgen.candidate import ParamValue
 from kgen.errors import RenderError
 from kgen.evaluator.pool import SourceBuilder
 from kgen.protocol import BuildReport, Status
 from kgen.store import Database, tasks
 from kgen.store.kernel_task import THE_LIBRARY, Measured, Variant
+from kgen.tuning import events
 from kgen.tuning.tasks.bench import Bench, Place
 from kgen.tuning.tasks.parts import Catalogue, Part
 from kgen.tuning.tasks.task import KernelTask

@@ -13,12 +13,11 @@ from judges import CheapBuilder
 from networks import NETWORK, RELATIVE, Desk, QuickBench, Told, design, takes
 from samples import Filled, candidate
 
-from kgen import events
 from kgen.protocol import Status
 from kgen.store import Database, tasks
 from kgen.store.kernel_task import Measured, Variant
 from kgen.store.selection import Selection
-from kgen.tuning import network_tasks
+from kgen.tuning import events, network_tasks
 from kgen.tuning.network import catalogue, with_library
 from kgen.tuning.search import Point
 from kgen.tuning.tasks import assembly, tuner
