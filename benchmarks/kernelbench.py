@@ -108,6 +108,8 @@ def sweep(file: Path, options: argparse.Namespace, commit: str, more: Sequence[s
                 process.kill()
                 code, out, err = None, _text(expired.stdout), f"killed after {SWEEP_SECONDS} s"
         seconds = time.monotonic() - started
+        if code == 70:  # a bug of kgen: its traceback is wanted
+            print(err, file=sys.stderr)
         events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
         found = row(file, events, err, Path(home) / "kgen.db", sizes)
     return found | {"seconds": seconds, "exit": code, "commit": commit}
