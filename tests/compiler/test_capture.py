@@ -256,6 +256,20 @@ def test_write_into_a_view_makes_a_new_value() -> None:
     assert ops(found)[-1] == "overwrite" and not any(n.effect for n in found.nodes)
 
 
+def test_write_into_the_only_view_that_is_read_afterwards_is_the_operator_itself() -> None:
+    batch_norm = "y = F.batch_norm(x, self.mean, self.var)\n"
+    init = "self.mean, self.var = torch.zeros(20), torch.ones(20)"
+    found = captured(batch_norm + "v = y.view(-1)\nv.relu_()\nreturn v * 2.0", init=init)
+    assert "batch_norm" in ops(found) and ops(found)[-2:] == ["relu", "mul"]
+
+
+def test_write_into_a_view_of_what_is_read_afterwards_makes_new_values() -> None:
+    for view, after in (("y.view(-1)", "y"), ("y.view(4, -1).t()", "y"), ("y.chunk(2)[0].view(-1)", "y"), ("y.view(-1)", "y.t()")):
+        found = captured(f"y = x + 1.0\nv = {view}\nv.relu_()\nreturn v, {after} * 2.0")
+        (mul,) = [n for n in found.nodes if n.op == "mul"]
+        assert mul.inputs[0] != "add", (view, after)
+
+
 def test_write_into_what_a_later_used_view_shows_makes_new_values() -> None:
     found = captured("y = x + 1.0\nv = y.view(-1)\ny.relu_()\nreturn v * 2.0")
     assert ops(found)[0] == "add" and "relu" in ops(found) and not any(n.effect for n in found.nodes)

@@ -91,11 +91,26 @@ class Call:
         if root.op == "placeholder":
             self.reader.refuse_parameter(root, self.n)
             return False
-        if is_view(base):
+        if is_view(base) and self._is_seen_elsewhere(base):
             raise NeedsFunctional
         if any(is_view(u) and any(self._after(w) for w in u.users) for u in base.users if not self._after(u)):
             raise NeedsFunctional
         return True
+
+    def _is_seen_elsewhere(self, view: Any) -> bool:
+        """Whether a call from this one on reads the view's memory, other than through the view."""
+        shared, base = {view}, view
+        while base.op != "placeholder" and _shares(base):
+            base = base.args[0]
+            shared.add(base)
+        if base.op == "placeholder":
+            return True
+        waiting = list(shared)
+        while waiting:
+            found = {u for u in waiting.pop().users if u is not self.n and _shares(u)} - shared
+            shared |= found
+            waiting += found
+        return any(self._after(u) for value in shared - {view} for u in value.users)
 
     def _after(self, other: Any) -> bool:
         """Whether the other call comes after this one."""
@@ -164,3 +179,8 @@ def is_view(n: Any) -> bool:
     """Whether a call's result may share its operand's memory."""
     schema = getattr(n.target, "_schema", None)
     return schema is not None and any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+
+
+def _shares(n: Any) -> bool:
+    """Whether a call's result may lie in its first operand's memory: a view, a value that was written, or a part."""
+    return is_view(n) or is_mutable(n) or n.target is operator.getitem
