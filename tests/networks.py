@@ -55,18 +55,18 @@ def get_init_inputs():
 RELATIVE = NETWORK.replace("self.embed", "self.stem").replace("range(11)", "range(13)").replace("self.layers", "self.blocks")
 
 
-def network(source: str = NETWORK) -> Problem:
-    return Problem("network", "network.py", source, (), "eval")
+def network(source: str = NETWORK, mode: str = "eval") -> Problem:
+    return Problem("network", "network.py", source, (), mode)
 
 
 @cache
-def _captured(source: str) -> tuple[Problem, Any]:
-    return capture_here(network(source), "cpu")
+def _captured(source: str, mode: str) -> tuple[Problem, Any]:
+    return capture_here(network(source, mode), "cpu")
 
 
-def design(source: str = NETWORK) -> Design:
+def design(source: str = NETWORK, mode: str = "eval") -> Design:
     """A design of its own: options are added to it."""
-    return Design(*_captured(source), replace(cpu(), vector_bits=(512, 256)), Accuracy.FP32)
+    return Design(*_captured(source, mode), replace(cpu(), vector_bits=(512, 256)), Accuracy.FP32)
 
 
 @dataclass

@@ -69,6 +69,7 @@ CUT_SECONDS, CUT_CALLS = (
     10,
 )  # behind the end of finals, and calls of each subject: their last rounds end; what hangs is cut
 LEAST_BUDGET = 2  # candidates: the control and another one
+_ERRS = (Status.WRONG_VALUES, Status.WRONG_STATE)  # statuses of a candidate that errs too much
 #: Makes the candidates of a problem on devices, until a time on the monotonic clock; :func:`designed`.
 Designed = Callable[[Problem, DevicePool, float], Design]
 
@@ -418,7 +419,7 @@ class _Sweep:
             for outcome, ms in zip(outcomes, found):
                 point = self.points[outcome.candidate.id]
                 self.answers[point] = ms
-                search.tell(point, ms, refused=outcome.evaluation.status is Status.WRONG_VALUES)
+                search.tell(point, ms, refused=outcome.evaluation.status in _ERRS)
             if self.judged.found_right:  # on a CPU, the check needs the cores: first results come first
                 self.health.ask()
             self.health.keep()

@@ -72,11 +72,11 @@ class TaskMaker:
         self._made: dict[tuple[str, ...], KernelTask | None] = {}
 
     def task(self, plan: FusionPlan, step: Kernel | Library) -> KernelTask | None:
-        """The task of a step. ``None`` where it does not stand alone: a view, a change of a buffer, a result of unknown
-        shape."""
+        """The task of a step. ``None`` where it does not stand alone: a view, a mere change of a buffer, a result of
+        unknown shape."""
         graph = plan.graph
         nodes = [graph.node(name) for name in (step.nodes if isinstance(step, Kernel) else (step.node,))]
-        if isinstance(step, Library) and (nodes[0].effect or is_view(nodes[0])):
+        if isinstance(step, Library) and (is_view(nodes[0]) or (nodes[0].effect and not _is_read(graph, nodes[0].name))):
             return None
         if any(graph.known_type(name) is None for node in nodes for name in (node.name, *node.values)):
             return None
@@ -181,6 +181,10 @@ def _alone(graph: OpGraph, nodes: Sequence[Node], outputs: Sequence[str], names:
         orders=tuple(graph.order(o) for o in outputs),
         weight_copies=graph.weight_copies,
     )
+
+
+def _is_read(graph: OpGraph, name: str) -> bool:
+    return bool(graph.users(name)) or name in graph.returns
 
 
 def _follows_batch(graph: OpGraph, nodes: Sequence[Node]) -> bool:

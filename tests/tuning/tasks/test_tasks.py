@@ -6,6 +6,7 @@ import ast
 import re
 
 import pytest
+import torch
 from networks import NETWORK, RELATIVE, design
 from samples import environment
 
@@ -138,3 +139,16 @@ def test_option_without_any_kernel_is_not_added(found: Catalogue) -> None:
 def test_catalogue_without_results_leaves_nothing_to_the_library(found: Catalogue) -> None:
     of = design()
     assert with_library(of, found, {}).options == found.options and len(of.options) == len(design().options)
+
+
+def test_batch_norm_that_keeps_statistics_is_timed_in_the_library() -> None:
+    with_norm = NETWORK.replace("self.head = ", "self.norm = nn.BatchNorm1d(32)\n        self.head = ").replace("self.head(x)", "self.head(self.norm(x))")
+    trained = design(with_norm, mode="train")
+    (norm,) = [part for part in catalogue(trained, environment()).options[trained.control.option] if part.name == "batch_norm"]
+    (unit,) = units(norm.task, list(norm.variants()), 4)
+    found: dict = {}
+    exec(unit.candidate.source, found)  # our own text
+    model, x = found["ModelNew"](), torch.randn(8, 32)
+    for tensor, value in zip(model.state_dict().values(), (1.0, 0.0, 0.0, 1.0)):
+        tensor.fill_(value)
+    assert torch.allclose(model._run(x), torch.nn.functional.batch_norm(x, None, None, training=True), atol=1e-5)
