@@ -76,7 +76,9 @@ class TaskMaker:
         unknown shape."""
         graph = plan.graph
         nodes = [graph.node(name) for name in (step.nodes if isinstance(step, Kernel) else (step.node,))]
-        if isinstance(step, Library) and (is_view(nodes[0]) or (nodes[0].effect and not _is_read(graph, nodes[0].name))):
+        if isinstance(step, Library) and (
+            is_view(nodes[0]) or (nodes[0].effect and not _is_read(graph, nodes[0].name))
+        ):
             return None
         if any(graph.known_type(name) is None for node in nodes for name in (node.name, *node.values)):
             return None
