@@ -20,7 +20,8 @@ class Combine:
     :data:`kgen.compiler.operators.reductions.COMBINES`. ``merge`` takes in other results, ``take`` takes in values;
     ``{0}``, ``{1}``, ... stand for the results, then for what is taken in. A kind without ``take`` takes in chunks of
     values, by a function of the device. ``in_order`` is a cheaper ``take`` of a value whose place comes after all
-    places before; the last result starts as the first place. ``word`` says what a comment calls it.
+    places before; the last result starts as the first place. ``word`` says what a comment calls it. ``between`` are the
+    C types in which threads merge what they found, where ``types`` would round too much.
     """
 
     word: str
@@ -29,6 +30,7 @@ class Combine:
     take: str = ""
     types: tuple[str, ...] = ()
     in_order: str = ""
+    between: tuple[str, ...] = ()
 
     def merged(self, results: Sequence[str], others: Sequence[str]) -> str:
         """The statement that merges other results into these."""
@@ -60,8 +62,13 @@ SPELLED = {
         "",
         ("float",) * 2,
     ),
+    # The last merges would round as much as PyTorch errs in all: it may be the error of a running variance.
     "moments": Combine(
-        "Moments", ("0.0f",) * 3, symbol("merge_moments") + "({0}, {1}, {2}, {3}, {4}, {5});", "", ("float",) * 3
+        "Moments",
+        ("0.0f",) * 3,
+        symbol("merge_moments") + "({0}, {1}, {2}, {3}, {4}, {5});",
+        types=("float",) * 3,
+        between=("double",) * 3,
     ),
     "whole_sum": _scalar("The sum of integers", "0", "{0} += {1};", WHOLE),
     "whole_product": _scalar("The product of integers", "1", "{0} *= {1};", WHOLE),

@@ -77,12 +77,19 @@ def _files(device_type: str, kind: str) -> Iterator[tuple[str, str]]:
         )
         for kind, combine in SPELLED.items():
             parts = [
-                {"name": part, "type": "Place" if type_ == PLACE else type_}
-                for part, type_ in zip(COMBINES[kind], combine.types)
+                {"name": part, "type": "Place" if type_ == PLACE else type_, "between": "Place" if wide == PLACE else wide}
+                for part, type_, wide in zip(COMBINES[kind], combine.types, combine.between or combine.types)
             ]
             own = [part["name"] for part in parts]
-            merge = combine.merged([f"{p}[r]" for p in own], [f"other_{p}" for p in own])
+            others, prefix = [f"other_{p}" for p in own], "wide_" if combine.between else ""
+            merge, merge_between = (combine.merged([f"{before}{p}[r]" for p in own], others) for before in ("", prefix))
             text = template.render(
-                kind=kind, word=combine.word, parts=parts, placed=PLACE in combine.types, merge=merge
+                kind=kind,
+                word=combine.word,
+                parts=parts,
+                placed=PLACE in combine.types,
+                wide=bool(combine.between),
+                merge=merge,
+                merge_between=merge_between,
             )
             yield path.name.partition(".")[0].replace("kind", kind), text

@@ -391,7 +391,8 @@ def _reduction(r: Reduce, at: int) -> dict[str, object]:
         "values": values,
         "identity": {"sum": "0.0f", "min": "INFINITY"}.get(r.kind, "-INFINITY"),
         "results": [
-            {"name": name, "start": start, "at": at + n} for n, (name, start) in enumerate(zip(r.names, combine.starts))
+            {"name": name, "start": start, "at": at + n, "between": between}
+            for n, (name, start, between) in enumerate(zip(r.names, combine.starts, combine.between or combine.types))
         ],
         "every": every,
         "merge": combine.merged(r.names, [f"other_{name}" for name in r.names]),

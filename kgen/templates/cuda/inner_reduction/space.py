@@ -311,4 +311,5 @@ def _parts(online: Program) -> int:
 
 def _slots(program: Program) -> int:
     """Elements of 4 bytes that the results of all reductions take."""
-    return sum(2 if type_ in (PLACE, WHOLE) else 1 for r in program.reductions for type_ in SPELLED[r.kind].types)
+    spelled = [SPELLED[r.kind] for r in program.reductions]
+    return sum(2 if type_ in (PLACE, WHOLE, "double") else 1 for of in spelled for type_ in of.between or of.types)
