@@ -20,6 +20,7 @@ from kgen.compiler.rewrites import (
     convolution,
     cudnn,
     einsum,
+    exact,
     few,
     linear,
     norms,
@@ -39,6 +40,7 @@ REWRITES: dict[str, Rewrite] = {
     for of in (
         Rewrite(unrolled.unrolled_to_scan, Stage.ONCE, shown=False),
         Rewrite(einsum.parts_of_einsums, Stage.ONCE, shown=False),
+        Rewrite(exact.few_channels_by_threads, Stage.ONCE),
         Rewrite(cleanup.drop_identity, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.bags_to_sums, Stage.ALWAYS, shown=False),
         Rewrite(views.places_in_order, Stage.ALWAYS, shown=False),
