@@ -99,7 +99,8 @@ def assert_same_value(before: OpGraph, after: OpGraph) -> None:
 #: forward, __init__, inputs, mode, rewrites before, the rewrite, and the operators that it comes to.
 LAST_IN_TF32 = "the last convolution is in TF32"
 APPLIES = {
-    "few channels whose statistics are exact": ("y = self.n(self.a(x))\nreturn self.b(y)", "self.a, self.n, self.b = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3)", "torch.randn(2, 3, 8, 8)", "train", (LAST_IN_TF32,), "few_channels_by_threads", ["depthwise_conv2d", "aten.add_.Tensor", "batch_norm", "conv2d"]),
+    "few channels in float32": ("return self.b(self.a(x))", "self.a, self.b = nn.Conv2d(3, 12, 3, padding=1), nn.Conv2d(12, 4, 3)", "torch.randn(2, 3, 8, 8)", "eval", (), "few_channels_by_threads", ["conv2d_by_threads", "conv2d"]),
+    "few channels whose statistics are exact": ("y = self.n(self.a(x))\nreturn self.b(y)", "self.a, self.n, self.b = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3)", "torch.randn(2, 3, 8, 8)", "train", (LAST_IN_TF32,), "exact_statistics", ["conv2d_by_threads", "aten.add_.Tensor", "batch_norm", "conv2d"]),
     "an einsum of which one part is read": ("return torch.einsum('bzc,bcn->bzn', x, x.mT)[:, -1]", "", "torch.randn(3, 5, 4)", "eval", (), "parts_of_einsums", ["permute", "select", "aten.einsum.default"]),
     "an einsum of which a slice is read": ("return torch.einsum('bzc,bcn->bzn', x, x.mT)[:, 1:4:2]", "", "torch.randn(3, 5, 4)", "eval", (), "parts_of_einsums", ["permute", "slice", "aten.einsum.default"]),
     "an einsum of a concatenation that begins with zeros": (
@@ -237,7 +238,8 @@ APPLIES = {
 
 #: The same, for graphs that the rewrite must not change.
 LEAVES_ALONE = {
-    "few channels whose statistics are not kept": ("y = self.n(self.a(x))\nreturn self.b(y)", "self.a, self.n, self.b = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3)", "torch.randn(2, 3, 8, 8)", "eval", (LAST_IN_TF32,), "few_channels_by_threads"),
+    "few channels in TF32": ("return self.a(x)", "self.a = nn.Conv2d(3, 4, 3)", "torch.randn(2, 3, 8, 8)", "eval", (LAST_IN_TF32,), "few_channels_by_threads"),
+    "few channels whose statistics are not kept": ("y = self.n(self.a(x))\nreturn self.b(y)", "self.a, self.n, self.b = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3)", "torch.randn(2, 3, 8, 8)", "eval", (LAST_IN_TF32,), "exact_statistics"),
     "an einsum of which two parts are read": ("y = torch.einsum('bzc,bcn->bzn', x, x.mT)\nreturn y[:, 0], y[:, 1]", "", "torch.randn(3, 5, 4)", "eval", (), "parts_of_einsums"),
     "an einsum of zeros that are not summed over": ("return torch.einsum('bc,bcn->bcn', x[:, :, 0], torch.cat([x[:, :1] * 0, x[:, 1:]], 1))", "", "torch.randn(3, 5, 4)", "eval", (), "parts_of_einsums"),
     "a bag with a word that does not count": ("return F.embedding_bag(x, self.w, mode='sum', padding_idx=0)", "self.w = nn.Parameter(torch.randn(9, 4))", "torch.randint(0, 9, (5, 3))", "eval", (), "bags_to_sums"),

@@ -107,7 +107,19 @@ VIEWS = (
 WINDOWS = tuple(
     Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read, sums=sums)
     for name, targets, operands, lower, read, sums in windows.TABLE
-)
+) + tuple(
+    Op(
+        f"conv{d}d{windows.BY_THREADS}",
+        Kind.WINDOW,
+        (),
+        ("input", "weight", "bias"),
+        lower=windows.depthwise,
+        sums=CONVOLVED,
+        label=f"conv{d}d",
+        aten=f"conv{d}d.default",
+    )
+    for d in (1, 2, 3)
+)  # of rewrites
 
 SCANS = tuple(
     entry(Kind.SCAN, name, f"{name}.default", lower=scans.scan(kind), read=scans.along, accept=no_dtype)

@@ -20,6 +20,7 @@ from kgen.compiler.operators.op import Builder, Captured
 
 #: Weights that a group of a convolution may have for each output: more are a contraction, not a window.
 MOST_WEIGHTS = 256
+BY_THREADS = "_by_threads"  #: behind the names of convolutions that rewrites make windows of
 MOST_BESIDE = 32  # taps along a row; wider windows that lie side by side are reductions over blocks of their operand
 MOST_CHANNELS = 4  # input channels of a group; more are worth a contraction
 

@@ -40,7 +40,7 @@ REWRITES: dict[str, Rewrite] = {
     for of in (
         Rewrite(unrolled.unrolled_to_scan, Stage.ONCE, shown=False),
         Rewrite(einsum.parts_of_einsums, Stage.ONCE, shown=False),
-        Rewrite(exact.few_channels_by_threads, Stage.ONCE),
+        Rewrite(exact.exact_statistics, Stage.ONCE, shown=False),
         Rewrite(cleanup.drop_identity, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.bags_to_sums, Stage.ALWAYS, shown=False),
         Rewrite(views.places_in_order, Stage.ALWAYS, shown=False),
@@ -84,6 +84,7 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(norms.reduce_images_first, Stage.OPTION, place=Place.AROUND, shown=False),
         Rewrite(norms.reduce_groups_first, Stage.OPTION, place=Place.IN_FRONT, shown=False),
         Rewrite(convolution.convolutions_channels_last, Stage.OPTION, needs=Offer.CHANNELS_LAST),
+        Rewrite(exact.few_channels_by_threads, Stage.OPTION, needs=Offer.CUDNN),
         Rewrite(cudnn.convolutions_in_cudnn, Stage.OPTION, needs=Offer.CUDNN),
         Rewrite(attention.masks_as_biases, Stage.LAST, shown=False),
         Rewrite(attention.queries_as_rows, Stage.LAST, shown=False),
