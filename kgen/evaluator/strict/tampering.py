@@ -27,6 +27,8 @@ import threading
 import traceback
 import weakref
 from _thread import get_ident
+from itertools import chain
+from operator import is_, methodcaller
 from types import ModuleType
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
@@ -405,18 +407,15 @@ def _kept(label: str, namespace: Mapping[str, Any], wanted: Callable[[Any], bool
 
 def _replacements(table: Sequence[_Names], note: Note, *, operators: Sequence[str]) -> Callable[[], None]:
     """A function that notes names, bases of classes and operators that have changed since this call."""
-    absent, modules, ancestors = _ABSENT, sys.modules, vars(type)["__mro__"].__get__
+    modules, ancestors = sys.modules, vars(type)["__mro__"].__get__
     loaded = [(name, modules[name]) for name in _MODULES if name in modules]
     dump = torch._C._dispatch_dump_table
     kernels_now = [(f"aten::{name}", dump(f"aten::{name}")) for name in operators]
     kinds = [(label, kind, ancestors(kind)) for label, kind in _classes()]
+    compare_names = _comparison(table, note)
 
     def compare() -> None:
-        for label, namespace, kept in table:
-            get = namespace.get
-            for name, value in kept:
-                if get(name, absent) is not value:
-                    note(f"it replaced {label}.{name}")
+        compare_names()
         for name, module in loaded:
             if modules.get(name) is not module:
                 note(f"it replaced the module {name}")
@@ -430,14 +429,69 @@ def _replacements(table: Sequence[_Names], note: Note, *, operators: Sequence[st
     return compare
 
 
+def _comparison(table: Sequence[_Names], note: Note) -> Callable[[], None]:
+    """A function that notes names whose values have changed since this call.
+
+    Keys and values of all namespaces in a row are compared by identity, without lookups, which miss the processor's
+    cache. Where any differs, names are looked up. A namespace that changes in other names, such as counters, is
+    looked up from then on.
+    """
+    absent, every, each, same, end = _ABSENT, all, map, is_, (None,)
+    flat, values_of = chain.from_iterable, methodcaller("values")
+    kept_in: dict[int, list[_Names]] = {}
+    for names in table:
+        kept_in.setdefault(id(names[1]), []).append(names)
+    steady = [(kept, kept[0][1], (*kept[0][1],), (*kept[0][1].values(),)) for kept in kept_in.values()]
+    changing: list[_Names] = []
+
+    def in_a_row() -> tuple[list[Any], ...]:
+        return (
+            [space for _, space, _, _ in steady],
+            [*flat(keys for _, _, keys, _ in steady), None],
+            [*flat(values for *_, values in steady), None],
+        )
+
+    spaces, keys_now, values_now = in_a_row()
+
+    def look_up(names: _Names) -> None:
+        label, namespace, kept = names
+        get = namespace.get
+        for name, value in kept:
+            if get(name, absent) is not value:
+                note(f"it replaced {label}.{name}")
+
+    def is_steady(space: Mapping[str, Any], keys: Sequence[str], values: Sequence[Any]) -> bool:
+        return every(each(same, flat((space, end)), (*keys, None))) and every(
+            each(same, flat((space.values(), end)), (*values, None))
+        )
+
+    def compare() -> None:
+        nonlocal spaces, keys_now, values_now
+        for names in changing:
+            look_up(names)
+        if every(each(same, flat((*spaces, end)), keys_now)) and every(
+            each(same, flat((*each(values_of, spaces), end)), values_now)
+        ):
+            return
+        changed = [one for one in steady if not is_steady(*one[1:])]
+        for names in flat(kept for kept, *_ in changed):
+            look_up(names)
+            changing.append(names)
+        steady[:] = [one for one in steady if every(one is not other for other in changed)]
+        spaces, keys_now, values_now = in_a_row()
+
+    return compare
+
+
 def _is_kgens(name: str) -> bool:
     return name == "kgen" or name.startswith("kgen.")
 
 
 def _kept_class(label: str, kind: type) -> list[_Names]:
     """The attributes of a class, and the inherited names that it must not define."""
-    inherited = {name for base in kind.__mro__[1:] for name in vars(base)} - set(vars(kind))
-    return [_kept(label, vars(kind), lambda _: True), (label, vars(kind), tuple((name, _ABSENT) for name in inherited))]
+    own = vars(kind)
+    inherited = {name for base in kind.__mro__[1:] for name in vars(base)} - set(own)
+    return [_kept(label, own, lambda _: True), (label, own, tuple((name, _ABSENT) for name in inherited))]
 
 
 # ---- switches --------------------------------------------------------------------------------------------------
