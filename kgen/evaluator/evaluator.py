@@ -29,7 +29,7 @@ from kgen.evaluator.baselines import Baselines
 from kgen.evaluator.candidates.build import Builder, compiler_version
 from kgen.evaluator.candidates.checks import Checks
 from kgen.evaluator.correctness.validate import Failure, OracleClient, OracleFailed, WorkerClient
-from kgen.evaluator.judging import Judging
+from kgen.evaluator.judging import Beside, Judging
 from kgen.evaluator.opened import Opened
 from kgen.evaluator.runtime.locks import DeviceLock, MemoryShare
 from kgen.evaluator.runtime.process import Server
@@ -352,6 +352,21 @@ class Evaluator:
         was the reason. A test case that fails three times is left out. Other failures give the status ``infra_error``
         in the end. Raises :class:`TimeIsUp` where the limits cut it, and ``ValueError`` for a foreign candidate where
         the evaluator is for own ones."""
+        return self._judged(candidate, build, lambda until: Judging(self, candidate, build, until), timed=timed)[0]
+
+    def evaluate_beside(
+        self, candidate: Candidate, build: BuildReport, seconds: float, begins: Callable[[], object] = lambda: None
+    ) -> tuple[Evaluation, tuple[Timing, ...]]:
+        """:meth:`evaluate`, timed in turns with every baseline for about ``seconds``, in the process that was
+        validated. Returns the evaluation and the timings of the baselines; ``begins`` is called when the timing
+        begins."""
+        beside = Beside(seconds, begins)
+        return self._judged(candidate, build, lambda until: Judging(self, candidate, build, until, beside))
+
+    def _judged(
+        self, candidate: Candidate, build: BuildReport, begin: Callable[[float], Judging], *, timed: bool = True
+    ) -> tuple[Evaluation, tuple[Timing, ...]]:
+        """The evaluation of a candidate that ``begin`` prepares to judge until a time, and timings of baselines."""
         if candidate.origin is not Trust.OWN and self.trust is Trust.OWN:
             raise ValueError("a foreign candidate needs an evaluator for foreign candidates")
         if not build.ok:
@@ -369,27 +384,34 @@ class Evaluator:
                 build=build,
                 seconds=((Phase.BUILD, build.seconds),),
                 log=build.log,
-            )
+            ), ()
         until = self.limits.judge_until if self._found_right else self.limits.first_until
         try:
-            evaluation = self._evaluated(candidate, build, until, timed=timed)
+            evaluation, baselines = self._tried(candidate, lambda: begin(until), timed=timed)
             self._found_right |= evaluation.status is Status.OK and not candidate.control
             self._failed += evaluation.status is not Status.OK
             if self._found_right or self._failed >= _FAILED_FIRST:
                 self.compared.may_compile.set()
-            return evaluation
+            return evaluation, baselines
         except EvaluatorError as error:
-            return Evaluation(candidate.id, Status.INFRA_ERROR, str(error), self.accuracy, build=build)
+            return Evaluation(candidate.id, Status.INFRA_ERROR, str(error), self.accuracy, build=build), ()
 
-    def _evaluated(self, candidate: Candidate, build: BuildReport, until: float, *, timed: bool) -> Evaluation:
+    def _tried(
+        self, candidate: Candidate, begin: Callable[[], Judging], *, timed: bool
+    ) -> tuple[Evaluation, tuple[Timing, ...]]:
         """The candidate's evaluation, made again where a signal from outside ended its process. A candidate may send it
         to itself, so that the last try counts."""
+
+        def judge() -> tuple[Evaluation, bool, tuple[Timing, ...]]:
+            judging = begin()
+            return *judging.run(timed=timed), judging.baselines
+
         for number in range(1, TRIES + 1):
-            evaluation, from_outside = self._retried(lambda: Judging(self, candidate, build, until).run(timed=timed))
+            evaluation, from_outside, baselines = self._retried(judge)
             if not from_outside or number == TRIES or self.closing.is_set():
                 break
             self.notice(f"{candidate.id[:SHORT]}: {evaluation.reason}; it is tried again")
-        return evaluation
+        return evaluation, baselines
 
     def _retried(self, work: Callable[[], Result]) -> Result:
         """The result of ``work``, which needs the processes: when they fail, they are started again, a few times."""
