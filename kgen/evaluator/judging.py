@@ -39,18 +39,19 @@ _CANDIDATE_FILE = "model_new.py"  #: in a worker's scratch folder
 _STATE_APART = "state of its own: judged by outputs"  #: label: it lacks what forward writes in no state dict
 
 
-@dataclass(frozen=True)
+@dataclass
 class Beside:
-    """A timing in turns with the baselines for about ``seconds``; ``begins`` is called when it begins."""
+    """A timing in turns with the baselines for about ``seconds``. ``begins`` is called when it begins. ``baselines``
+    has their timings, once it has ended."""
 
     seconds: float
-    begins: Callable[[], object]
+    begins: Callable[[], object] = lambda: None
+    baselines: tuple[Timing, ...] = ()
 
 
 class Judging:
     """One candidate on its way through the phases, with the process that holds it; ``until`` then, on the monotonic
-    clock. With ``beside``, it is timed in turns with the baselines, and not alone: :attr:`baselines` has their timings
-    then."""
+    clock. With ``beside``, it is timed in turns with the baselines, and not alone."""
 
     def __init__(
         self,
@@ -60,7 +61,6 @@ class Judging:
         until: float = inf,
         beside: "Beside | None" = None,
     ) -> None:
-        self.baselines: tuple[Timing, ...] = ()
         self._until = until
         self._beside = beside
         self._evaluator = evaluator
@@ -231,13 +231,11 @@ class Judging:
         try:
             if self._beside is None:
                 runner.screen(evaluator.random)
-                self._labels += self._checks.screened(
-                    runner, evaluator.compared.runners.get("eager"), evaluator.random
-                )
+                self._labels += self._checks.screened(runner, evaluator.compared.runners.get("eager"), evaluator.random)
             else:
                 kept = self._interleave(runner, baselines, self._beside)
                 runner.check_last(evaluator.random)
-                self.baselines = tuple(one.timing(depth, session, conditions_now()) for one in kept)
+                self._beside.baselines = tuple(one.timing(depth, session, conditions_now()) for one in kept)
         finally:
             if runner.blocks:
                 self._timing = runner.timing(depth, session, conditions_now())

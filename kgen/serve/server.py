@@ -106,7 +106,9 @@ def _judge(options: Options, devices: Sequence[str], database: Database, notice:
         return make_evaluator(asked, device, notice)
 
     benches = [Bench(device, make, most) for device in devices]
-    return Judge(database, benches, lanes=kind.lanes * -(-most // 2), limit=options.queue, metrics=metrics, notice=notice)
+    return Judge(
+        database, benches, lanes=kind.lanes * -(-most // 2), limit=options.queue, metrics=metrics, notice=notice
+    )
 
 
 def _keep_private() -> None:

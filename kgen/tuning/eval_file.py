@@ -19,9 +19,10 @@ from kgen.devices.kinds import KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_device
 from kgen.errors import InputError
 from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.judging import Beside
 from kgen.problems import syntax
 from kgen.problems.problem import Problem
-from kgen.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Phase, Status, Timing
+from kgen.protocol import BASELINES, Accuracy, Evaluation, Phase, Status, Timing
 from kgen.protocol.statistics import fastest, median_ms, standing
 from kgen.store import Database
 from kgen.tuning import events
@@ -198,17 +199,17 @@ class _Eval:
         build = self.evaluator.builder().build(self.candidate.source)
         self._step("loading, validating, preparing the baselines")
         seconds = self.request.seconds or KINDS[self.evaluator.hardware.device_type].timing_seconds
-        evaluation, timings = self.evaluator.evaluate_beside(
-            self.candidate, build, seconds, lambda: self._step(f"timing beside {', '.join(self.request.baselines)}")
-        )
+        names = ", ".join(self.request.baselines)
+        beside = Beside(seconds, lambda: self._step(f"timing beside {names}"))
+        evaluation = self.evaluator.evaluate(self.candidate, build, beside=beside)
         evaluation_id = self._keep(evaluation)
         if evaluation.status is not Status.OK or evaluation.timing is None:
             return events.Judged(opened, evaluation_id, evaluation)
-        self.database.add_timings(self.sweep, self.evaluator.environment.id, self.evaluator.accuracy, timings)
+        self.database.add_timings(self.sweep, self.evaluator.environment.id, self.evaluator.accuracy, beside.baselines)
         own = evaluation.timing
         return self._timed(
             events.Judged(opened, evaluation_id, evaluation, own, median_ms(own)),
-            {timing.subject: timing for timing in timings},
+            {timing.subject: timing for timing in beside.baselines},
         )
 
     def _keep(self, evaluation: Evaluation) -> str:

@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner
 from evaluator.candidates import plain, render
 from running import Ended, Home, end
-from samples import SOURCE, environment, evaluation, timing
+from samples import SOURCE, environment, evaluation
 
 from kgen.candidate import Candidate, Trust
 from kgen.cli import main
 from kgen.errors import InputError
-from kgen.evaluator.correctness.validate import Failure
+from kgen.evaluator.judging import Beside
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, BuildReport, Depth, Evaluation, Health, Phase, Status, Timing
 from kgen.store import Database, queries
@@ -289,12 +289,10 @@ class Scripted:
     def build(self, source: str) -> BuildReport:
         return BuildReport(True, False, 0.0, False, "builds", None, "nothing to build ahead", "")
 
-    def evaluate_beside(
-        self, candidate: Candidate, build: BuildReport, seconds: float, begins: Callable[[], object]
-    ) -> tuple[Evaluation, tuple[Timing, ...]]:
-        type(self).seconds = seconds
+    def evaluate(self, candidate: Candidate, build: BuildReport, beside: Beside) -> Evaluation:
+        type(self).seconds = beside.seconds
         self.notice("waiting for cpu")
-        begins()
+        beside.begins()
         under = (("cache", "warm"), ("sm_clock_mhz", 1980.0))
         own, *baselines = (
             Timing(subject, Depth.FINAL, "finals", ((ms,), (ms,)), 0.25, under)
@@ -303,7 +301,8 @@ class Scripted:
         found = replace(evaluation(candidate), phase=None, timing=own)
         if candidate.id in self.lost:
             found = replace(found, status=Status.CRASHED, phase=Phase.TIME, reason="killed by SIGSEGV", timing=None)
-        return found, tuple(timing for timing in baselines if timing.subject not in self.lost)
+        beside.baselines = tuple(one for one in baselines if one.subject not in self.lost)
+        return found
 
 
 CANDIDATE = Candidate("class ModelNew: ...\n", eval_file.OUTSIDE, {}, "cpu", origin=Trust.FOREIGN)

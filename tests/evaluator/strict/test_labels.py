@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from candidates import plain, render
+from candidates import render
 from models import design, plainest, reference
 
 from kgen.candidate import Trust
