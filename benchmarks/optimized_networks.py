@@ -64,7 +64,7 @@ def _row(network: str, dtype: str | None, minutes: float, db: str) -> dict[str, 
         model = model.to(getattr(torch, dtype))
         inputs = [x.to(getattr(torch, dtype)) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
     started = time.monotonic()
-    fast: Any = kgen.optimize(model, inputs, minutes=minutes, modules="whole", db=db, progress=False)
+    fast: Any = kgen.optimize(model, inputs, minutes=minutes, modules="whole", db=db)
     row: dict[str, Cell] = {"network": network, "optimize, s": round(time.monotonic() - started, 1)}
     report = fast.kgen
     if not report.replaced:
@@ -86,10 +86,16 @@ def _measured(network: str, options: argparse.Namespace, db: str) -> dict[str, C
     words = [sys.executable, __file__, "--row", network, "--minutes", str(options.minutes), "--db", db]
     rows = []
     for _ in range(2):
-        done = subprocess.run(words + (["--dtype", options.dtype] if options.dtype else []), capture_output=True, text=True)
-        lines = done.stdout.splitlines()
-        if done.returncode or not lines:
-            return {"network": network, "reason": (done.stderr.splitlines() or ["it ended"])[-1]}
+        started, said = time.monotonic(), "it ended"
+        with subprocess.Popen(
+            words + (["--dtype", options.dtype] if options.dtype else []), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            for line in process.stderr or ():
+                said = line.rstrip() or said
+                print(f"{network} {time.monotonic() - started:6.1f} s  {said}", file=sys.stderr, flush=True)
+            lines = process.stdout.read().splitlines() if process.stdout else []
+        if process.returncode or not lines:
+            return {"network": network, "reason": said}
         rows.append(json.loads(lines[-1]))
     first, second = rows
     where = conditions()

@@ -217,8 +217,8 @@ def main() -> None:
         list(clients.map(evaluate, jobs))
     minutes = (time.monotonic() - started) / 60
     at_once = sorted(sent, key=lambda one: one.at)[: options.clients]
-    rows = [accepted("all", sent), accepted("the first of each client, at once", at_once),
-            accepted("later ones", [one for one in sent if one not in at_once])]  # fmt: skip
+    parts = {"all": sent, "the first of each client, at once": at_once, "later ones": [one for one in sent if one not in at_once]}
+    rows = [accepted(which, part) for which, part in parts.items() if part]
     answered = [(one, one.answer) for one in sent if one.answer is not None]
     other = [(one, answer) for one, answer in answered if answer["status"] not in KINDS[one.kind][1]]
     shares = {answer["evaluation"] for _, answer in answered if answer.get("median_ms") is not None and not answer.get("reused")}

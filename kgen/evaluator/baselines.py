@@ -82,6 +82,16 @@ class Baselines:
                 evaluator.checks.baseline_screened(runner)
             return tuple(self._timings[name] for name in self.names if name in self._timings)
 
+    def ready(self, *, alone: bool) -> list[Runner]:
+        """The baselines that are prepared. They are timed briefly where candidates are timed ``alone``. Where
+        candidates are timed beside them, it waits for every one."""
+        if alone:
+            self.timed()
+            return self.prepared()
+        self.in_finals = True
+        self.may_compile.set()
+        return self.prepared(every=True)
+
     def lose(self, runner: Runner, failure: Failure) -> None:
         self._evaluator.notice(f"baseline {runner.name} is left out: {failure.reason}")
         self._evaluator.workers.let_go(runner.worker)

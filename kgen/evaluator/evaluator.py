@@ -29,7 +29,7 @@ from kgen.evaluator.baselines import Baselines
 from kgen.evaluator.candidates.build import Builder, compiler_version
 from kgen.evaluator.candidates.checks import Checks
 from kgen.evaluator.correctness.validate import Failure, OracleClient, OracleFailed, WorkerClient
-from kgen.evaluator.judging import Judging
+from kgen.evaluator.judging import Beside, Judging
 from kgen.evaluator.opened import Opened
 from kgen.evaluator.runtime.locks import DeviceLock, MemoryShare
 from kgen.evaluator.runtime.process import Server
@@ -346,46 +346,36 @@ class Evaluator:
         self.compared.close()
         self._resources.close()
 
-    def evaluate(self, candidate: Candidate, build: BuildReport, *, timed: bool = True) -> Evaluation:
-        """Validate ``candidate`` on every input distribution, then time it if ``timed``. Never raises for the
-        candidate's fault. When the evaluator's own processes fail they are started again, with less memory where that
-        was the reason. A test case that fails three times is left out. Other failures give the status ``infra_error``
-        in the end. Raises :class:`TimeIsUp` where the limits cut it, and ``ValueError`` for a foreign candidate where
-        the evaluator is for own ones."""
+    def evaluate(
+        self, candidate: Candidate, build: BuildReport, *, timed: bool = True, beside: Beside | None = None
+    ) -> Evaluation:
+        """Validate ``candidate`` on every input distribution, then time it if ``timed``: alone and briefly, or
+        ``beside`` the baselines. Never raises for the candidate's fault. When the evaluator's own processes fail they
+        are started again, with less memory where that was the reason. A test case that fails three times is left out.
+        Other failures give the status ``infra_error`` in the end. Raises :class:`TimeIsUp` where the limits cut it, and
+        ``ValueError`` for a foreign candidate where the evaluator is for own ones."""
         if candidate.origin is not Trust.OWN and self.trust is Trust.OWN:
             raise ValueError("a foreign candidate needs an evaluator for foreign candidates")
         if not build.ok:
-            status = (
-                Status.INFRA_ERROR
-                if build.from_outside
-                else (Status.BUILD_TIMEOUT if build.timed_out else Status.BUILD_ERROR)
-            )
-            return Evaluation(
-                candidate.id,
-                status,
-                build.reason,
-                self.accuracy,
-                Phase.BUILD,
-                build=build,
-                seconds=((Phase.BUILD, build.seconds),),
-                log=build.log,
-            )
+            return _not_built(candidate, build, self.accuracy)
         until = self.limits.judge_until if self._found_right else self.limits.first_until
         try:
-            evaluation = self._evaluated(candidate, build, until, timed=timed)
-            self._found_right |= evaluation.status is Status.OK and not candidate.control
-            self._failed += evaluation.status is not Status.OK
-            if self._found_right or self._failed >= _FAILED_FIRST:
-                self.compared.may_compile.set()
-            return evaluation
+            evaluation = self._evaluated(
+                candidate, lambda: Judging(self, candidate, build, until, beside).run(timed=timed)
+            )
         except EvaluatorError as error:
             return Evaluation(candidate.id, Status.INFRA_ERROR, str(error), self.accuracy, build=build)
+        self._found_right |= evaluation.status is Status.OK and not candidate.control
+        self._failed += evaluation.status is not Status.OK
+        if self._found_right or self._failed >= _FAILED_FIRST:
+            self.compared.may_compile.set()
+        return evaluation
 
-    def _evaluated(self, candidate: Candidate, build: BuildReport, until: float, *, timed: bool) -> Evaluation:
+    def _evaluated(self, candidate: Candidate, judge: Callable[[], tuple[Evaluation, bool]]) -> Evaluation:
         """The candidate's evaluation, made again where a signal from outside ended its process. A candidate may send it
         to itself, so that the last try counts."""
         for number in range(1, TRIES + 1):
-            evaluation, from_outside = self._retried(lambda: Judging(self, candidate, build, until).run(timed=timed))
+            evaluation, from_outside = self._retried(judge)
             if not from_outside or number == TRIES or self.closing.is_set():
                 break
             self.notice(f"{candidate.id[:SHORT]}: {evaluation.reason}; it is tried again")
@@ -514,6 +504,22 @@ class Evaluator:
     def flush_bytes(self) -> int:
         """Bytes whose writing empties the device's cache."""
         return self.opened.flush_bytes
+
+
+def _not_built(candidate: Candidate, build: BuildReport, accuracy: Accuracy) -> Evaluation:
+    status = (
+        Status.INFRA_ERROR if build.from_outside else (Status.BUILD_TIMEOUT if build.timed_out else Status.BUILD_ERROR)
+    )
+    return Evaluation(
+        candidate.id,
+        status,
+        build.reason,
+        accuracy,
+        Phase.BUILD,
+        build=build,
+        seconds=((Phase.BUILD, build.seconds),),
+        log=build.log,
+    )
 
 
 def _all_bytes(peak: int) -> int:

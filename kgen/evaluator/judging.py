@@ -5,8 +5,9 @@ import threading
 import time
 import uuid
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
 from kgen.candidate import Candidate
 from kgen.errors import DiskError, EvaluatorError
@@ -38,12 +39,30 @@ _CANDIDATE_FILE = "model_new.py"  #: in a worker's scratch folder
 _STATE_APART = "state of its own: judged by outputs"  #: label: it lacks what forward writes in no state dict
 
 
+@dataclass
+class Beside:
+    """A timing in turns with the baselines for about ``seconds``. ``begins`` is called when it begins. ``baselines``
+    has their timings, once it has ended."""
+
+    seconds: float
+    begins: Callable[[], object] = lambda: None
+    baselines: tuple[Timing, ...] = ()
+
+
 class Judging:
     """One candidate on its way through the phases, with the process that holds it; ``until`` then, on the monotonic
-    clock."""
+    clock. With ``beside``, it is timed in turns with the baselines, and not alone."""
 
-    def __init__(self, evaluator: "Evaluator", candidate: Candidate, build: BuildReport, until: float = inf) -> None:
+    def __init__(
+        self,
+        evaluator: "Evaluator",
+        candidate: Candidate,
+        build: BuildReport,
+        until: float = inf,
+        beside: "Beside | None" = None,
+    ) -> None:
         self._until = until
+        self._beside = beside
         self._evaluator = evaluator
         self._checks = evaluator.checks
         self._candidate = candidate
@@ -75,12 +94,15 @@ class Judging:
                 with self._phase(Phase.VALIDATE):
                     self._validate()
             if timed:
-                evaluator.baselines()
+                baselines = evaluator.compared.ready(alone=self._beside is None)
                 with evaluator.timing() as conditions_now:
                     with self._phase(Phase.PREPARE):
                         runner = self._runner()
                     with self._phase(Phase.TIME):
-                        self._time(runner, conditions_now)
+                        self._time(runner, baselines, conditions_now)
+                if self._checks.strict:  # a profiler takes long to start, and others may work meanwhile
+                    with evaluator.lock.working():
+                        self._find_profile(runner)
             result = self._evaluation(Status.OK, "", None)
         except Failure as failure:
             result = self._evaluation(failure.status, failure.reason, failure.phase)
@@ -202,15 +224,44 @@ class Judging:
         runner.check = self._check_output
         return runner
 
-    def _time(self, runner: Runner, conditions_now: Callable[[], Conditions]) -> None:
-        """Screen the candidate and check its samples."""
-        evaluator = self._evaluator
+    def _time(self, runner: Runner, baselines: Sequence[Runner], conditions_now: Callable[[], Conditions]) -> None:
+        """Time the candidate, alone or in turns with the baselines, and check its samples."""
+        evaluator, depth = self._evaluator, Depth.SCREEN if self._beside is None else Depth.FINAL
+        session = uuid.uuid4().hex
         try:
-            runner.screen(evaluator.random)
-            self._labels += self._checks.screened(runner, evaluator.compared.runners.get("eager"), evaluator.random)
+            if self._beside is None:
+                runner.screen(evaluator.random)
+                self._labels += self._checks.screened(runner, evaluator.compared.runners.get("eager"), evaluator.random)
+            else:
+                kept = self._interleave(runner, baselines, self._beside)
+                runner.check_last(evaluator.random)
+                self._beside.baselines = tuple(one.timing(depth, session, conditions_now()) for one in kept)
         finally:
             if runner.blocks:
-                self._timing = runner.timing(Depth.SCREEN, uuid.uuid4().hex, conditions_now())
+                self._timing = runner.timing(depth, session, conditions_now())
+
+    def _interleave(self, runner: Runner, baselines: Sequence[Runner], beside: "Beside") -> list[Runner]:
+        """Time the candidate in turns with the baselines. Returns those that did not fail; raises the candidate's
+        :class:`Failure`."""
+        evaluator, seconds = self._evaluator, beside.seconds
+        failures: list[Failure] = []
+
+        def lost(one: Runner, failure: Failure) -> None:
+            if one is runner:
+                failures.append(failure)
+            else:
+                evaluator.compared.lose(one, failure)
+
+        beside.begins()
+        for one in (runner, *baselines):
+            one.worker.enter(Phase.TIME, evaluator.limits.time_seconds + 4 * seconds)
+        kept = self._checks.finals([runner], baselines, seconds, evaluator.random, lost, evaluator.notice)
+        if failures:
+            raise failures[0]
+        return [one for one in kept if one is not runner]
+
+    def _find_profile(self, runner: Runner) -> None:
+        evaluator = self._evaluator
         operators = Operators(evaluator.opened.operators, evaluator.opened.elementwise)
         self._profile = self._checks.profiled(runner, self._candidate, operators)
         self._labels += self._profile.labels

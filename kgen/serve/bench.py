@@ -6,7 +6,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Callable, Iterator, Sequence
+from typing import Callable, Collection, Iterator, Mapping
 
 from kgen import paths
 from kgen.errors import EvaluatorError, KgenError, ProblemError
@@ -52,18 +52,19 @@ class Bench:
 
     def __init__(self, device: str, make: Make, most: int) -> None:
         self.device = device
+        self.most = most
+        self.wanted: Collection[str] = ()  #: identities of evaluators for which work waits: they end last
         self._make = make
-        self._most = most
         self._changed = threading.Condition()
         self._open: dict[str, _Open] = {}
         self._failed: list[_Open] = []  # that others still have
         self._refused: dict[str, ProblemError] = {}  # by bench: why the problem cannot be judged
         self._closed = False
 
-    def ready(self) -> Sequence[str]:
-        """The identities of the evaluators that are open."""
+    def opened(self) -> Mapping[str, bool]:
+        """The identities of the evaluators that are open, with whether each has started."""
         with self._changed:
-            return tuple(self._open)
+            return {key: one.ready for key, one in self._open.items()}
 
     @contextmanager
     def take(self, asked: Asked) -> Iterator[Evaluator]:
@@ -122,7 +123,7 @@ class Bench:
                 if one is not None and one.ready:
                     one.users += 1
                     return one
-                if one is None and (len(self._open) < self._most or (unused := self._unused()) is not None):
+                if one is None and (len(self._open) < self.most or (unused := self._unused()) is not None):
                     one = self._open[key] = _Open(self._make(asked, self.device), users=1)
                     break
                 self._changed.wait()
@@ -133,7 +134,8 @@ class Bench:
     def _unused(self) -> _Open | None:
         """The evaluator that was unused for longest, which is not open any more; ``None`` where all are used."""
         unused = [key for key, one in self._open.items() if one.ready and not one.users]
-        return self._open.pop(min(unused, key=lambda key: self._open[key].used)) if unused else None
+        least = min(unused, key=lambda key: (key in self.wanted, self._open[key].used), default=None)
+        return None if least is None else self._open.pop(least)
 
     def _start(self, asked: Asked, one: _Open) -> _Open:
         try:

@@ -9,6 +9,7 @@ import itertools
 import threading
 import time
 import traceback
+from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Callable, Sequence
@@ -62,8 +63,12 @@ class _Job:
     number: int
     priority: int
     keys: list[Key]
-    runs: bool = False
+    device: str = ""  # on which it runs
     events: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def runs(self) -> bool:
+        return bool(self.device)
 
     def tell(self, event: events.Event) -> None:
         if isinstance(event, events.Step) and len(self.events) < _MOST_EVENTS:
@@ -259,27 +264,45 @@ class Judge:
             self._end(job, answer, environment)
 
     def _next(self, bench: Bench) -> _Job | None:
-        """The next job, which then runs; ``None`` once the service ends.
-
-        Of equal priority, jobs of open evaluators go first, but not for ever. Those of another device's evaluators come
-        last: each device would time the same baselines.
-        """
+        """The next job, which then runs; ``None`` once the service ends."""
         with self._changed:
             while not self._draining:
                 waiting = [job for job in self._jobs.values() if not job.runs]
                 if waiting:
-                    opened = bench.ready() if self._streak < _IN_A_ROW else ()
-                    others = {key for other in self._benches if other is not bench for key in other.ready()}
-                    job = min(
-                        waiting,
-                        key=lambda job: (-job.priority, job.bench not in opened, job.bench in others, job.number),
-                    )
+                    place = self._places(bench, waiting)
+                    job = min(waiting, key=lambda job: (-job.priority, place(job), job.number))
                     oldest = min(waiting, key=lambda job: job.number)
                     self._streak = 0 if job is oldest else self._streak + 1
-                    job.runs = True
+                    job.device = bench.device
                     return job
                 self._changed.wait()
         return None
+
+    def _places(self, bench: Bench, waiting: Sequence[_Job]) -> Callable[[_Job], int]:
+        """The places of jobs of equal priority, lower ones first.
+
+        Jobs of evaluators that have started go first, but not for ever, each evaluator's up to its share of the lanes.
+        Then come jobs for which another evaluator starts beside them: the next problem is ready when one is done.
+        Jobs of another device's evaluators come last: each device would time the same baselines.
+        """
+        others = {key for other in self._benches if other is not bench for key in other.opened()}
+        if self._streak >= _IN_A_ROW:
+            return lambda job: job.bench in others
+        opened = bench.opened()
+        running = Counter(job.bench for job in self._jobs.values() if job.device == bench.device)
+        bench.wanted = wanted = {job.bench for job in waiting}
+        has_room = len(opened) < bench.most or any(not running[key] and key not in wanted for key in opened)
+        share = -(-len(self._threads) // (len(self._benches) * bench.most))
+
+        def place(job: _Job) -> int:
+            started = opened.get(job.bench)
+            if started:
+                return 0 if running[job.bench] < share else 2
+            if started is None:
+                return 5 if job.bench in others else 1 if has_room else 4
+            return 3
+
+        return place
 
     def _judged(self, job: _Job, bench: Bench) -> tuple[dict[str, Any], str | None]:
         """The answer to a job, and its environment where the same candidate need not be judged again there."""

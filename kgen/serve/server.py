@@ -23,6 +23,7 @@ from kgen.devices.kinds import kind_of
 from kgen.devices.machine import resolve_device
 from kgen.errors import DiskError, InputError
 from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.runtime.process import servers_kept
 from kgen.serve import access
 from kgen.serve.app import application
 from kgen.serve.asked import Asked
@@ -76,7 +77,11 @@ def serve(options: Options, begun: Callable[[str], None], notice: Callable[[str]
     known = Known(options.problems, accepts_texts=options.accepts_texts, seconds=options.seconds)
     devices = tuple(resolve_device(device) for device in options.devices or (None,))
     _keep_private()
-    with _listen(options.host, options.port) as listening, Database.open(options.db, notice=notice) as database:
+    with (
+        _listen(options.host, options.port) as listening,
+        Database.open(options.db, notice=notice) as database,
+        servers_kept(),  # the next problem's evaluator needs not load torch again
+    ):
         for name in _SECRETS:
             os.environ.pop(name, None)
         judge = _judge(options, devices, database, notice)
@@ -101,7 +106,9 @@ def _judge(options: Options, devices: Sequence[str], database: Database, notice:
         return make_evaluator(asked, device, notice)
 
     benches = [Bench(device, make, most) for device in devices]
-    return Judge(database, benches, lanes=kind.lanes, limit=options.queue, metrics=metrics, notice=notice)
+    return Judge(
+        database, benches, lanes=kind.lanes * -(-most // 2), limit=options.queue, metrics=metrics, notice=notice
+    )
 
 
 def _keep_private() -> None:

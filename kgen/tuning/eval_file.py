@@ -1,7 +1,6 @@
 """The evaluation of one file that anybody may have written, on the path of a sweep's candidates.
 
-    file -> candidate -> build -> evaluator -> database (committed at once)
-    right -> timed again, interleaved with the baselines -> database
+    file -> candidate -> build -> evaluator, which times it in turns with the baselines -> database
 
 The evaluation is stored as a sweep of one candidate, of kind ``eval``. Each call evaluates the file again.
 """
@@ -19,11 +18,11 @@ from kgen.candidate import Candidate, Trust
 from kgen.devices.kinds import KINDS
 from kgen.devices.machine import find_own_tools, keep_bytecode, resolve_device
 from kgen.errors import InputError
-from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.judging import Beside
 from kgen.problems import syntax
 from kgen.problems.problem import Problem
-from kgen.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Phase, Status, Timing
+from kgen.protocol import BASELINES, Accuracy, Evaluation, Phase, Status, Timing
 from kgen.protocol.statistics import fastest, median_ms, standing
 from kgen.store import Database
 from kgen.tuning import events
@@ -133,7 +132,6 @@ class _Eval:
     on_event: events.Listener
     started: float  # by the monotonic clock
     sweep: str = ""
-    failure: Failure | None = None  # in the timing with the baselines, after it was right
     candidate: Candidate = field(init=False)
 
     def __post_init__(self) -> None:
@@ -199,42 +197,31 @@ class _Eval:
             return events.Judged(opened, self._keep(evaluation), evaluation)
         self._step("building")
         build = self.evaluator.builder().build(self.candidate.source)
-        self._step("loading, validating, preparing the baselines, timing alone")
-        evaluation = self.evaluator.evaluate(self.candidate, build)
+        self._step("loading, validating, preparing the baselines")
+        seconds = self.request.seconds or KINDS[self.evaluator.hardware.device_type].timing_seconds
+        names = ", ".join(self.request.baselines)
+        beside = Beside(seconds, lambda: self._step(f"timing beside {names}"))
+        evaluation = self.evaluator.evaluate(self.candidate, build, beside=beside)
         evaluation_id = self._keep(evaluation)
-        if evaluation.status is not Status.OK:
+        if evaluation.status is not Status.OK or evaluation.timing is None:
             return events.Judged(opened, evaluation_id, evaluation)
-        self._step(f"timing beside {', '.join(self.request.baselines)}")
-        own, baselines = self._finals(build)
-        if own is None:
-            evaluation = self._overturned(evaluation, evaluation_id)
-            return events.Judged(opened, evaluation_id, evaluation)
-        return self._timed(events.Judged(opened, evaluation_id, evaluation, own, median_ms(own)), baselines)
+        self.database.add_timings(self.sweep, self.evaluator.environment.id, self.evaluator.accuracy, beside.baselines)
+        own = evaluation.timing
+        return self._timed(
+            events.Judged(opened, evaluation_id, evaluation, own, median_ms(own)),
+            {timing.subject: timing for timing in beside.baselines},
+        )
 
     def _keep(self, evaluation: Evaluation) -> str:
-        """Store the evaluation with its speedup over the baselines' screening; returns its id."""
-        ms = speedup = None
-        if evaluation.status is Status.OK and evaluation.timing:
-            screened = self.evaluator.baselines()
-            self._keep_timings(screened)
-            ms = median_ms(evaluation.timing)
-            speedup = min(map(median_ms, screened)) / ms if screened else None
+        """Store the evaluation; returns its id."""
+        timed = evaluation.timing if evaluation.status is Status.OK else None
         return self.database.add_evaluation(
             self.sweep,
             self.candidate,
             evaluation,
             environment_id=self.evaluator.environment.id,
-            median_ms=ms,
-            speedup=speedup,
+            median_ms=median_ms(timed) if timed else None,
         )
-
-    def _finals(self, build: BuildReport) -> tuple[Timing | None, dict[str, Timing]]:
-        """The interleaved timings: the candidate's (``None`` where it failed), and the baselines' by name."""
-        seconds = self.request.seconds or KINDS[self.evaluator.hardware.device_type].timing_seconds
-        timings = self.evaluator.finals([(self.candidate, build)], seconds=seconds, failed=self._fail)
-        self._keep_timings(timings)
-        by_subject = {timing.subject: timing for timing in timings}
-        return by_subject.pop(self.candidate.id, None), by_subject
 
     def _timed(self, judged: events.Judged, baselines: Mapping[str, Timing]) -> events.Judged:
         """``judged`` with its speedup over the fastest baseline, which is stored too."""
@@ -258,19 +245,6 @@ class _Eval:
         )
         figures = {"median_ms": own.ms, "speedup": own.speedup}
         return replace(judged, baselines=tuple(beside.items()), baseline=reference.subject, **figures)
-
-    def _fail(self, candidate: str, failure: Failure) -> None:
-        self.failure = failure
-
-    def _overturned(self, evaluation: Evaluation, evaluation_id: str) -> Evaluation:
-        """The evaluation of a file that was right first, and then failed in the timing with the baselines."""
-        assert self.failure is not None
-        status, reason = self.failure.status, f"timed again beside PyTorch: {self.failure.reason}"
-        self.database.overturn(evaluation_id, status, Phase.TIME, reason)
-        return replace(evaluation, status=status, phase=Phase.TIME, reason=reason)
-
-    def _keep_timings(self, timings: tuple[Timing, ...]) -> None:
-        self.database.add_timings(self.sweep, self.evaluator.environment.id, self.evaluator.accuracy, timings)
 
     def _step(self, text: str) -> None:
         self.on_event(events.Step(text))

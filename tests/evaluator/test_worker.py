@@ -15,8 +15,8 @@ from kgen.evaluator.candidates.build import Extension
 from kgen.evaluator.candidates.worker import Subject
 from kgen.evaluator.correctness.distributions import WEIGHTS
 from kgen.evaluator.runtime.arena import Arena, describe, tensors
+from kgen.evaluator.strict.names import OPERATORS
 from kgen.evaluator.strict.subject import StrictSubject, _sampled
-from kgen.evaluator.strict.tampering import _OPERATORS
 
 PAGE = 4096
 
@@ -119,7 +119,7 @@ def test_tamper_detection_knows_every_operator_around_a_timed_call(subject):
         call(subject, 0)[1]()
         for change in WEIGHTS:
             subject.state.use(change)
-    assert operators.seen <= set(_OPERATORS), operators.seen - set(_OPERATORS)
+    assert operators.seen <= set(OPERATORS), operators.seen - set(OPERATORS)
 
 
 def test_inputs_that_are_validated_lie_in_one_place(subject):

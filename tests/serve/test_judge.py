@@ -35,7 +35,7 @@ def request(id: str, candidate: str = "", problem: str = "p", priority: int = 0)
 class Bench:
     """A device whose evaluators fail as the text of a candidate says: ``dies``, ``dies once``, ``bad problem``."""
 
-    device = "cpu"
+    device, most = "cpu", 1
 
     def __init__(self) -> None:
         self.judged: list[str] = []
@@ -43,8 +43,8 @@ class Bench:
         self.going.set()
         self.busy = threading.Event()  # one has begun
 
-    def ready(self) -> tuple[str, ...]:
-        return tuple({asked("", name[0]).bench for name in self.judged[-1:]})
+    def opened(self) -> dict[str, bool]:
+        return {asked("", name[0]).bench: True for name in self.judged[-1:]}
 
     @contextmanager
     def take(self, one: Asked) -> Iterator[Any]:
@@ -131,6 +131,23 @@ def test_device_leaves_the_problems_that_are_open_on_another_one_to_it(database:
     found = Judge(database, [here, there], lanes=1, limit=10, metrics=Metrics(), notice=lambda text: None)  # type: ignore[list-item]
     found.accept([request("a", problem="p"), request("b", problem="q"), request("c", problem="p")])
     assert [found._next(bench).asked.candidate for bench in (here, there, here)] == ["b", "a", "c"]  # type: ignore[arg-type,union-attr]
+
+
+def test_lanes_share_the_evaluators_and_the_next_one_starts_beside_them(database: Database) -> None:
+    bench = Bench()
+    bench.most, opened = 2, {asked("", "p").bench: True}
+    bench.opened = lambda: opened  # type: ignore[method-assign]
+    found = Judge(database, [bench], lanes=4, limit=20, metrics=Metrics(), notice=lambda text: None)  # type: ignore[list-item]
+    found.accept([request(f"{problem}{n}", problem=problem) for n in range(4) for problem in "rqp"])
+
+    def taken() -> str:
+        job = found._next(bench)  # type: ignore[arg-type]
+        opened.setdefault(job.bench, False)  # type: ignore[union-attr]
+        return job.asked.candidate  # type: ignore[union-attr]
+
+    assert [taken() for _ in range(4)] == ["p0", "p1", "r0", "p2"]
+    opened[asked("", "r").bench] = True
+    assert taken() == "r1"
 
 
 def test_queue_that_is_full_refuses_and_says_when_to_come_again(database: Database) -> None:

@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner
 from evaluator.candidates import plain, render
 from running import Ended, Home, end
-from samples import SOURCE, environment, evaluation, timing
+from samples import SOURCE, environment, evaluation
 
 from kgen.candidate import Candidate, Trust
 from kgen.cli import main
 from kgen.errors import InputError
-from kgen.evaluator.correctness.validate import Failure
+from kgen.evaluator.judging import Beside
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy, BuildReport, Depth, Evaluation, Health, Phase, Status, Timing
 from kgen.store import Database, queries
@@ -194,7 +194,7 @@ def test_file_that_cannot_be_loaded_is_a_verdict(tmp_path: Path, one_server: Non
 
 
 @pytest.mark.exhaustive  # beside the interrupted sweep of test_kills
-def test_interrupt_beside_the_baselines_keeps_what_was_judged_and_leaves_no_process(tmp_path: Path) -> None:
+def test_interrupt_beside_the_baselines_leaves_no_verdict_and_no_process(tmp_path: Path) -> None:
     (tmp_path / "file.py").write_text(render())
     home = Home(tmp_path)
     process = home.start(*EVAL, "--time", "60")
@@ -204,7 +204,7 @@ def test_interrupt_beside_the_baselines_keeps_what_was_judged_and_leaves_no_proc
     assert is_reached, ended.err
     assert (ended.code, ended.err.splitlines()[-1]) == (130, "kgen: interrupted")
     assert home.strays() == []
-    assert home.ask("SELECT state, status FROM sweep JOIN trial ON sweep_id = sweep.id") == [("interrupted", "ok")]
+    assert home.ask("SELECT state, status FROM sweep LEFT JOIN trial ON sweep_id = sweep.id") == [("interrupted", None)]
 
 
 # Bad input -------------------------------------------------------------------------------------------------------
@@ -289,31 +289,20 @@ class Scripted:
     def build(self, source: str) -> BuildReport:
         return BuildReport(True, False, 0.0, False, "builds", None, "nothing to build ahead", "")
 
-    def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
-        return replace(evaluation(candidate), phase=None, timing=timing(candidate.id, (3.0,)))
-
-    def baselines(self) -> tuple[Timing, ...]:
-        return (timing("eager", (4.5,)),)
-
-    def finals(
-        self,
-        candidates: Sequence[tuple[Candidate, BuildReport]],
-        *,
-        seconds: float,
-        failed: Callable[[str, Failure], None],
-    ) -> tuple[Timing, ...]:
-        type(self).seconds = seconds
+    def evaluate(self, candidate: Candidate, build: BuildReport, beside: Beside) -> Evaluation:
+        type(self).seconds = beside.seconds
         self.notice("waiting for cpu")
-        [(candidate, _)] = candidates
-        taken = {candidate.id: 2.0, "compile": 5.0, "eager": 4.0}
-        if candidate.id in self.lost:
-            failed(candidate.id, Failure(Status.CRASHED, "the process was killed by SIGSEGV", Phase.TIME))
+        beside.begins()
         under = (("cache", "warm"), ("sm_clock_mhz", 1980.0))
-        return tuple(
+        own, *baselines = (
             Timing(subject, Depth.FINAL, "finals", ((ms,), (ms,)), 0.25, under)
-            for subject, ms in taken.items()
-            if subject not in self.lost
+            for subject, ms in {candidate.id: 2.0, "compile": 5.0, "eager": 4.0}.items()
         )
+        found = replace(evaluation(candidate), phase=None, timing=own)
+        if candidate.id in self.lost:
+            found = replace(found, status=Status.CRASHED, phase=Phase.TIME, reason="killed by SIGSEGV", timing=None)
+        beside.baselines = tuple(one for one in baselines if one.subject not in self.lost)
+        return found
 
 
 CANDIDATE = Candidate("class ModelNew: ...\n", eval_file.OUTSIDE, {}, "cpu", origin=Trust.FOREIGN)
@@ -358,17 +347,7 @@ def test_file_that_fails_beside_the_baselines_has_that_status(scripted: type[Scr
     scripted.lost = (CANDIDATE.id,)
     found = conduct()
     assert (found.ok, found.evaluation.status, found.evaluation.phase) == (False, Status.CRASHED, Phase.TIME)
-    assert found.evaluation.reason == "timed again beside PyTorch: the process was killed by SIGSEGV"
     assert (found.median_ms, found.speedup) == (None, None)
-
-
-def test_verdict_that_is_overturned_is_the_one_stored(scripted: type[Scripted]) -> None:
-    scripted.lost = (CANDIDATE.id,)
-    conduct()
-    judgement, trial = stored_trial()
-    assert judgement.evaluation.status is Status.CRASHED
-    assert "SIGSEGV" in judgement.evaluation.reason
-    assert (trial.status, trial.median_ms, trial.speedup, trial.final) == (Status.CRASHED, None, None, False)
 
 
 def test_right_file_without_a_baseline_has_a_time_and_no_speedup(scripted: type[Scripted]) -> None:

@@ -15,6 +15,8 @@ from typing import Any, Sequence
 PACKET_BYTES = 48 * 1024  #: longer messages travel in a memory file
 MESSAGE_BYTES = 64 << 20  #: longer messages are refused
 _MAX_FDS = 64
+#: As plain numbers: operators of the flags' class take longer than the call.
+_CLOSE_ON_EXEC, _CUT_OFF = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 
 
 class ChannelClosed(Exception):
@@ -81,15 +83,15 @@ class Channel:
         if not poller.poll(left):
             raise ChannelTimeout("nothing arrived in time")
         try:
-            packet, fds, flags, _ = socket.recv_fds(self.sock, PACKET_BYTES + 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+            packet, fds, flags, _ = socket.recv_fds(self.sock, PACKET_BYTES + 1, _MAX_FDS, _CLOSE_ON_EXEC)
         except OSError as error:
             raise ChannelClosed(str(error)) from error
         if not packet:
             raise ChannelClosed("the other end closed the channel")
         try:
-            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            if flags & _CUT_OFF:
                 raise ChannelGarbage("a packet was cut off")
-            message = json.loads(packet[1:] if packet[:1] == b"j" else self._carried(packet, fds))
+            message = json.loads((packet[1:] if packet[:1] == b"j" else self._carried(packet, fds)).decode())
             if not isinstance(message, dict):
                 raise ChannelGarbage("a message is no object")
         except (ValueError, RecursionError, ChannelGarbage) as error:

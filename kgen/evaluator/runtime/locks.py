@@ -17,6 +17,7 @@ import re
 import tempfile
 import threading
 import uuid
+from collections import defaultdict
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Callable, ContextManager, Iterator
@@ -46,6 +47,18 @@ def _stem(key: str, folder: Path | None) -> Path:
     return folder / re.sub(r"[^A-Za-z0-9.-]+", "_", key)
 
 
+class _Turns:
+    """The timings of one device in this process, whichever evaluator they belong to."""
+
+    def __init__(self) -> None:
+        self.timings = 0  # waiting or running
+        self.changed = threading.Condition()
+        self.turn = threading.Lock()
+
+
+_turns: defaultdict[Path, _Turns] = defaultdict(_Turns)  # by the path of a device's lock files
+
+
 class DeviceLock:
     """The lock of one device; ``key`` names the device uniquely on this machine (``cpu``, or a GPU's UUID). Threads
     that wait when ``stop`` is set get :class:`EvaluatorError`."""
@@ -59,15 +72,14 @@ class DeviceLock:
         stem = _stem(key, folder)
         self._stem = stem
         self._gate, self._work = Path(f"{stem}.gate.lock"), Path(f"{stem}.lock")
-        self._timings = 0  # of this process, waiting or running
-        self._changed = threading.Condition()
-        self._turn = threading.Lock()  # of this process's timings
+        self._turns = _turns[stem]
 
     @contextmanager
     def working(self) -> Iterator[None]:
         """Hold the right to do work that would disturb a timing."""
-        with self._changed:
-            wait(lambda: self._changed.wait_for(lambda: not self._timings, _TURN_SECONDS), 0.0, self._stop, self.key)
+        turns = self._turns
+        with turns.changed:
+            wait(lambda: turns.changed.wait_for(lambda: not turns.timings, _TURN_SECONDS), 0.0, self._stop, self.key)
         with ExitStack() as work:
             with self._held(self._gate, fcntl.LOCK_SH):
                 work.enter_context(self._held(self._work, fcntl.LOCK_SH))
@@ -80,8 +92,8 @@ class DeviceLock:
         self._count(1)
         with ExitStack() as ends:
             ends.callback(self._count, -1)
-            wait(lambda: self._turn.acquire(timeout=_TURN_SECONDS), 0.0, self._stop, self.key)
-            ends.callback(self._turn.release)
+            wait(lambda: self._turns.turn.acquire(timeout=_TURN_SECONDS), 0.0, self._stop, self.key)
+            ends.callback(self._turns.turn.release)
             with (
                 self._held(self._gate, fcntl.LOCK_EX),
                 self._held(self._work, fcntl.LOCK_EX),
@@ -90,9 +102,9 @@ class DeviceLock:
                 yield
 
     def _count(self, change: int) -> None:
-        with self._changed:
-            self._timings += change
-            self._changed.notify_all()
+        with self._turns.changed:
+            self._turns.timings += change
+            self._turns.changed.notify_all()
 
     def _held(self, path: Path, how: int) -> ContextManager[int]:
         notice = self.notice if how == fcntl.LOCK_EX else None

@@ -1,5 +1,6 @@
 """The processes of a foreign candidate beside its calls, seen from the parent."""
 
+import os
 import time
 from contextlib import suppress
 
@@ -45,8 +46,12 @@ def _alive(family: Family) -> list[str]:
 def _activity(family: Family) -> tuple[float, int]:
     """Milliseconds that all threads have run on a processor, and how often they were put on one."""
     ns = times = 0
-    for task in (task for folder in family.folders() for task in folder.glob("task/*/schedstat")):
-        with suppress(OSError, ValueError):
-            ran, _, slices = map(int, task.read_text().split())
-            ns, times = ns + ran, times + slices
+    for folder in family.folders():
+        tasks: list[str] = []
+        with suppress(OSError):  # it ended, as a thread of it may below
+            tasks = os.listdir(f"{folder}/task")
+        for task in tasks:
+            with suppress(OSError, ValueError), open(f"{folder}/task/{task}/schedstat", "rb", buffering=0) as file:
+                ran, _, slices = map(int, file.read(200).split())
+                ns, times = ns + ran, times + slices
     return ns / 1e6, times

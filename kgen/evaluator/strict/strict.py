@@ -79,15 +79,14 @@ class Strict(Checks):
         labels: list[str] = []
         share: float | None = None
         native = has_native_code(candidate.source)
-        if self.profiles:
+        if self.profiles and not native:  # nothing to find: a profiler takes as long to start as all timed calls
+            labels, share = [NO_KERNEL], 0.0
+        elif self.profiles:
             try:
                 found = self._asked(runner, "profile")
             except Failure as failure:
                 return Profile([f"not profiled: {failure.reason}"])
-            labels, share = (
-                profile_labels(found, native=native, accelerator=runner.kind.accelerator),
-                own_share(found, native=native),
-            )
+            labels, share = profile_labels(found, accelerator=runner.kind.accelerator), own_share(found)
         try:
             calls = replaced.called(self._asked(runner, "operators"))
         except Failure:  # as of a file that captures its forward in the first call
@@ -155,18 +154,18 @@ def has_native_code(source: str) -> bool:
     return _NATIVE.search(source) is not None
 
 
-def own_share(found: Mapping[str, Any], *, native: bool) -> float | None:
+def own_share(found: Mapping[str, Any]) -> float | None:
     """The share of time in own kernels, from a worker's answer; ``None`` where it makes no sense."""
     own, total = (found.get(name) for name in ("own_ns", "all_ns"))
     if type(own) is not int or type(total) is not int or total <= 0 or own < 0:
         return None
-    return min(own / total, 1.0) if native else 0.0
+    return min(own / total, 1.0)
 
 
-def profile_labels(found: Mapping[str, Any], *, native: bool, accelerator: bool) -> list[str]:
+def profile_labels(found: Mapping[str, Any], *, accelerator: bool) -> list[str]:
     """The share of time in own kernels, from a worker's answer, which may hold anything. On the CPU, Python's time
     counts as the kernels'."""
-    share = own_share(found, native=native)
+    share = own_share(found)
     if share is None:
         return ["share of own kernels not known: the profiler sees no kernel here"]
     if share == 0.0:

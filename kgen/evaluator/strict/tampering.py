@@ -33,6 +33,8 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 import torch
 import torch.fx
 
+from kgen.evaluator.strict.names import ABSENT, NEAREST, OPERATORS, is_kgens, names_of_others, own_names, replacements
+
 Note = Callable[[str], None]
 
 _MOST_NOTES, _MOST_CHARACTERS = 20, 200
@@ -133,7 +135,7 @@ class _Events:
 
     def _imported(self, arguments: tuple[Any, ...]) -> None:
         name = str(arguments[0])
-        if _is_kgens(name):
+        if is_kgens(name):
             self._note(f"it imported {name}")
 
     def _asked_for(self, arguments: tuple[Any, ...]) -> None:
@@ -202,244 +204,6 @@ def _listen(handlers: Mapping[str, Callable[[tuple[Any, ...]], None]]) -> None:
     sys.addaudithook(hook)
 
 
-# ---- names -----------------------------------------------------------------------------------------------------
-
-#: Modules whose functions and classes must stay the same, beside kgen's own.
-_MODULES = (
-    "_thread",
-    "array",
-    "builtins",
-    "contextlib",
-    "ctypes",
-    "gc",
-    "importlib",
-    "importlib.util",
-    "io",
-    "json",
-    "json.decoder",
-    "json.encoder",
-    "math",
-    "mmap",
-    "os",
-    "posix",
-    "random",
-    "select",
-    "signal",
-    "socket",
-    "statistics",
-    "struct",
-    "subprocess",
-    "sys",
-    "threading",
-    "time",
-    "torch",
-    "torch.autograd.grad_mode",
-    "torch.backends.cuda",
-    "torch.backends.cudnn",
-    "torch.cuda",
-    "torch.cuda.memory",
-    "torch.cuda.random",
-    "torch.cuda.streams",
-    "torch.cuda._gpu_trace",
-    "torch.nn",
-    "torch.nn.functional",
-    "torch.overrides",
-    "torch.random",
-    "torch.testing",
-    "torch.utils._python_dispatch",
-    "types",
-)
-_CLASSES = (
-    "json.decoder.JSONDecoder",
-    "json.encoder.JSONEncoder",
-    "socket.socket",
-    "torch.Generator",
-    "torch.Tensor",
-    "torch._C.TensorBase",
-    "torch._utils.CallbackRegistry",
-    "torch.cuda.streams.Event",
-    "torch.cuda.streams.Stream",
-    "torch.nn.Module",
-    "torch.nn.Parameter",
-    "torch.no_grad",
-)
-#: torch.compile replaces these.
-_REPLACED_BY_TORCH = frozenset({"torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
-#: Operators that the harness calls after a candidate is loaded.
-_OPERATORS = (
-    "__or__.Tensor",
-    "__xor__.Tensor",
-    "_local_scalar_dense",
-    "_pin_memory",
-    "_to_copy",
-    "abs",
-    "add.Tensor",
-    "add_.Tensor",
-    "any",
-    "arange",
-    "as_strided",
-    "bitwise_and.Scalar",
-    "bitwise_or.Tensor",
-    "bitwise_xor.Tensor",
-    "cat",
-    "clone",
-    "contiguous",
-    "copy_",
-    "detach",
-    "detach_",
-    "empty.memory_format",
-    "empty_like",
-    "empty_strided",
-    "eq.Scalar",
-    "eq.Tensor",
-    "equal",
-    "expand",
-    "expand_as",
-    "fill_.Scalar",
-    "flip",
-    "full",
-    "is_nonzero",
-    "is_pinned",
-    "isinf",
-    "item",
-    "lift_fresh",
-    "logical_xor",
-    "max",
-    "mean",
-    "min",
-    "mul.Tensor",
-    "mul_.Tensor",
-    "nan_to_num",
-    "narrow",
-    "ne.Tensor",
-    "nonzero",
-    "permute",
-    "pin_memory",
-    "randint.generator",
-    "randint.low_generator",
-    "random_.from",
-    "randperm.generator",
-    "remainder.Scalar",
-    "repeat",
-    "reshape",
-    "resize_",
-    "roll",
-    "select.int",
-    "set_.source_Storage_storage_offset",
-    "slice.Tensor",
-    "sort",
-    "sub.Tensor",
-    "to.device",
-    "to.dtype",
-    "to.dtype_layout",
-    "trunc",
-    "unbind.int",
-    "unfold",
-    "unsqueeze",
-    "view",
-    "view.dtype",
-    "where.self",
-    "zero_",
-)
-#: Namespaces that the harness uses to read an output and to send a time.
-_NEAREST = frozenset(
-    {
-        "the harness",
-        "builtins",
-        "torch",
-        "torch.Tensor",
-        "kgen.evaluator.runtime.arena",
-        "kgen.evaluator.runtime.device",
-        "kgen.evaluator.runtime.device.HostClock",
-        "kgen.evaluator.candidates.calls",
-        "kgen.evaluator.candidates.guards",
-        "kgen.evaluator.candidates.state",
-        "kgen.evaluator.candidates.worker",
-        "kgen.evaluator.strict.subject",
-    }
-)
-_ABSENT = object()
-_Switches = Mapping[str, Callable[[], Any]]  #: functions that read them, by name
-_Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
-
-
-def _names() -> list[_Names]:
-    """The namespaces of torch and Python that matter, by name, with their present contents."""
-    table = [_kept(name, vars(sys.modules[name]), _is_kept) for name in _MODULES if name in sys.modules]
-    for path, kind in _classes():
-        table += _kept_class(path, kind)
-    return table
-
-
-def _is_kept(value: Any) -> bool:
-    return callable(value) or isinstance(value, (ModuleType, int, float, str, torch.dtype, torch.layout))
-
-
-def _classes() -> list[tuple[str, type]]:
-    """The classes of torch and Python that matter, by name."""
-    found = [(path, *path.rpartition(".")[::2]) for path in _CLASSES]
-    return [(path, getattr(sys.modules[module], name)) for path, module, name in found]
-
-
-def _own_names() -> list[_Names]:
-    """The namespaces of kgen's loaded modules and of their classes, with their present contents."""
-    table: list[_Names] = []
-    for name, module in list(sys.modules.items()):
-        if _is_kgens(name):
-            table.append(_kept(name, vars(module), lambda _: True))
-            tables = [(f"{name}.{key}", value) for key, value in vars(module).items() if isinstance(value, dict)]
-            table += [_kept(label, value, lambda _: True) for label, value in tables if not label.endswith("__")]
-            own = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name]
-            table += [kept for kind in own for kept in _kept_class(f"{name}.{kind.__qualname__}", kind)]
-    return table
-
-
-def _kept(label: str, namespace: Mapping[str, Any], wanted: Callable[[Any], bool]) -> _Names:
-    kept = tuple(
-        (name, value)
-        for name, value in namespace.items()
-        if wanted(value) and f"{label}.{name}" not in _REPLACED_BY_TORCH
-    )
-    return label, namespace, kept
-
-
-def _replacements(table: Sequence[_Names], note: Note, *, operators: Sequence[str]) -> Callable[[], None]:
-    """A function that notes names, bases of classes and operators that have changed since this call."""
-    absent, modules, ancestors = _ABSENT, sys.modules, vars(type)["__mro__"].__get__
-    loaded = [(name, modules[name]) for name in _MODULES if name in modules]
-    dump = torch._C._dispatch_dump_table
-    kernels_now = [(f"aten::{name}", dump(f"aten::{name}")) for name in operators]
-    kinds = [(label, kind, ancestors(kind)) for label, kind in _classes()]
-
-    def compare() -> None:
-        for label, namespace, kept in table:
-            get = namespace.get
-            for name, value in kept:
-                if get(name, absent) is not value:
-                    note(f"it replaced {label}.{name}")
-        for name, module in loaded:
-            if modules.get(name) is not module:
-                note(f"it replaced the module {name}")
-        for label, kind, before in kinds:
-            if ancestors(kind) is not before:
-                note(f"it replaced the bases of {label}")
-        for operator, kernels in kernels_now:
-            if dump(operator) != kernels:
-                note(f"it replaced {operator}")
-
-    return compare
-
-
-def _is_kgens(name: str) -> bool:
-    return name == "kgen" or name.startswith("kgen.")
-
-
-def _kept_class(label: str, kind: type) -> list[_Names]:
-    """The attributes of a class, and the inherited names that it must not define."""
-    inherited = {name for base in kind.__mro__[1:] for name in vars(base)} - set(vars(kind))
-    return [_kept(label, vars(kind), lambda _: True), (label, vars(kind), tuple((name, _ABSENT) for name in inherited))]
-
-
 # ---- switches --------------------------------------------------------------------------------------------------
 
 #: Functions of torch that tell a switch for numerics or for the choice of kernels.
@@ -463,6 +227,9 @@ _has_callbacks = getattr(
 if _has_callbacks is not None:
     _has_callbacks.restype = ctypes.c_bool
 _evaluates_frames = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
+
+
+_Switches = Mapping[str, Callable[[], Any]]  #: functions that read them, by name
 
 
 def _switches() -> dict[str, Callable[[], Any]]:
@@ -537,20 +304,20 @@ def hooks(switches: _Switches, note: Note, harness: object) -> Hooks:
     methods, its handlers, its ``state`` and its ``tell``. A baseline has them too, with a ``note`` that reports
     nothing: its calls take as long."""
     own, sys.dont_write_bytecode = vars(harness), True
-    methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
+    methods = [(name, ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
     handlers, lasting = own["handlers"], [(name, own[name]) for name in ("tell", "handlers", "state")]
     table = [
-        *_names(),
-        *_own_names(),
+        *names_of_others(),
+        *own_names(),
         ("the harness", own, (*lasting, *methods)),
         ("the harness's handlers", handlers, tuple(handlers.items())),
     ]
-    nearest = [names for names in table if names[0] in _NEAREST]
+    nearest = [names for names in table if names[0] in NEAREST]
     differences = _differences(switches, note)
-    names, everything = (_replacements(table, note, operators=operators) for operators in ((), _OPERATORS))
+    names, everything = (replacements(table, note, operators=operators) for operators in ((), OPERATORS))
     return Hooks(
         differences,
-        _replacements(nearest, note, operators=()),
+        replacements(nearest, note, operators=()),
         lambda: (differences(), names()),
         lambda: (differences(), everything()),
     )
@@ -576,7 +343,7 @@ def watch(folders: Sequence[str], note: Note) -> None:
     """Note events from now on, for good. The candidate may write below ``folders``; it imports a kgen of its own, which
     is noted."""
     events = _Events(note, folders)
-    for name in [*filter(_is_kgens, sys.modules)]:
+    for name in [*filter(is_kgens, sys.modules)]:
         del sys.modules[name]
     sys.modules["__main__"] = ModuleType("__main__")
     _listen(events.handlers)

@@ -127,7 +127,11 @@ class StrictRunner(Runner):
 
     def screen(self, generator: random.Random) -> None:
         super().screen(generator)
-        # A candidate that counts its calls finds none behind the last check. Work must wait for its stream by itself.
+        self.check_last(generator)
+
+    def check_last(self, generator: random.Random) -> None:
+        """A candidate that counts its calls finds none behind the last check. Work must wait for its stream by
+        itself."""
         self.call(generator, "unfenced" if self.kind.accelerator else "event", checked=True)
         self.rest()
 

@@ -131,6 +131,10 @@ class Runner:
             self.blocks[odd] = self.samples(calls, generator, checked=False, thorough=False)
         self.rest()
 
+    def check_last(self, generator: random.Random) -> None:
+        """Judge the output of one more call, which is no sample, where a runner asks for that. Raises
+        :class:`Failure`."""
+
     def rest(self) -> None:
         """Have the worker free the memory of timed calls until its next call. Raises :class:`Failure`."""
         if self.frees:
