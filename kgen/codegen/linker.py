@@ -77,7 +77,11 @@ def _files(device_type: str, kind: str) -> Iterator[tuple[str, str]]:
         )
         for kind, combine in SPELLED.items():
             parts = [
-                {"name": part, "type": "Place" if type_ == PLACE else type_, "between": "Place" if wide == PLACE else wide}
+                {
+                    "name": part,
+                    "type": "Place" if type_ == PLACE else type_,
+                    "between": "Place" if wide == PLACE else wide,
+                }
                 for part, type_, wide in zip(COMBINES[kind], combine.types, combine.between or combine.types)
             ]
             own = [part["name"] for part in parts]
