@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Iterable, Iterator, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
 from kgen.codegen.c_printer import tabled
 from kgen.codegen.combines import PLACE, SPELLED
 from kgen.codegen.symbols import linked, written
 from kgen.codegen.target import Helpers, target
+from kgen.codegen.template import FOLDER
 from kgen.compiler.operators.reductions import COMBINES
 
 _DEFINITION = re.compile(r"^\S.*?\b(\w+)\([^()]*\) \{$", re.MULTILINE)
@@ -62,38 +63,40 @@ def _known(device_type: str) -> tuple[Mapping[str, _Helper], Mapping[str, str]]:
 
 
 def _files(device_type: str, kind: str) -> Iterator[tuple[str, str]]:
-    """The helpers of a folder by their names; a template stands for one of each kind of reduction."""
+    """The helpers of a folder by their names. A template stands for one helper or several."""
     import jinja2
 
-    folder = target(device_type).folder / kind
-    yield from ((path.stem, path.read_text()) for path in sorted(folder.glob("*")) if path.suffix in (".h", ".cuh"))
-    for path in sorted(folder.glob("*_kind_*.j2")):
-        template = jinja2.Template(
-            path.read_text(),
-            undefined=jinja2.StrictUndefined,
-            keep_trailing_newline=True,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        for kind, combine in SPELLED.items():
-            parts = [
-                {
-                    "name": part,
-                    "type": "Place" if type_ == PLACE else type_,
-                    "between": "Place" if wide == PLACE else wide,
-                }
-                for part, type_, wide in zip(COMBINES[kind], combine.types, combine.between or combine.types)
-            ]
-            own = [part["name"] for part in parts]
-            others, prefix = [f"other_{p}" for p in own], "wide_" if combine.between else ""
-            merge, merge_between = (combine.merged([f"{before}{p}[r]" for p in own], others) for before in ("", prefix))
-            text = template.render(
-                kind=kind,
-                word=combine.word,
-                parts=parts,
-                placed=PLACE in combine.types,
-                wide=bool(combine.between),
-                merge=merge,
-                merge_between=merge_between,
-            )
-            yield path.name.partition(".")[0].replace("kind", kind), text
+    options = {"keep_trailing_newline": True, "trim_blocks": True, "lstrip_blocks": True}
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined, **options
+    )
+    of = target(device_type)
+    yield from ((p.stem, p.read_text()) for p in sorted((of.folder / kind).glob("*")) if p.suffix in (".h", ".cuh"))
+    for path in sorted((of.folder / kind).glob("*.j2")):
+        template = environment.from_string(path.read_text())
+        stem = path.name.partition(".")[0]
+        contexts = _reductions(stem) if "_kind_" in stem else of.variants.get(stem, {stem: {}})
+        yield from ((name, template.render(name=name, **context)) for name, context in contexts.items())
+
+
+def _reductions(stem: str) -> dict[str, dict[str, Any]]:
+    """The contexts of a template that stands for one helper of each kind of reduction, by the helpers' names."""
+    contexts = {}
+    for kind, combine in SPELLED.items():
+        parts = [
+            {"name": part, "type": "Place" if type_ == PLACE else type_, "between": "Place" if wide == PLACE else wide}
+            for part, type_, wide in zip(COMBINES[kind], combine.types, combine.between or combine.types)
+        ]
+        own = [part["name"] for part in parts]
+        others, prefix = [f"other_{p}" for p in own], "wide_" if combine.between else ""
+        merge, merge_between = (combine.merged([f"{before}{p}[r]" for p in own], others) for before in ("", prefix))
+        contexts[stem.replace("kind", kind)] = {
+            "kind": kind,
+            "word": combine.word,
+            "parts": parts,
+            "placed": PLACE in combine.types,
+            "wide": bool(combine.between),
+            "merge": merge,
+            "merge_between": merge_between,
+        }
+    return contexts

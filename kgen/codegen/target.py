@@ -14,8 +14,7 @@ from kgen.devices.hardware import Hardware
 #: Primitives of expressions that the C library has under the same name on every kind of device.
 C_FUNCTIONS = (
     "FMA FMOD FMAX FMIN COPYSIGN ATAN2 HYPOT FLOOR CEIL TRUNC RINT EXP2 LOG2 LOG10 ATAN TAN ASIN ACOS SINH COSH ASINH "
-    "ACOSH "
-    "ATANH ERFC LGAMMA"
+    "ACOSH ATANH ERFC LGAMMA"
 ).split()
 
 
@@ -42,7 +41,8 @@ class Target:
     helper function. A file has its kernels and their compiler's flags in constants of these names. Vector loads need
     pointers of ``alignment`` bytes. ``shared_axis`` is the parameter that all kernels of a file have in common; empty
     where there is none. ``folder`` has the files of helpers and types: that of the kind's templates, where another is
-    not given. Functions:
+    not given. ``variants`` has the contexts that a template of ``kernels`` is rendered with, by the helpers' names. A
+    template without variants is one helper. Functions:
 
     ``headers(helpers)``                     what comes before the kernels: includes and the helpers that they call
     ``flags(hardware, own, specific)``       the compiler's flags for kernels that ask for some of their own; with
@@ -61,6 +61,7 @@ class Target:
     shared_axis: str = ""
     half_primitives: Mapping[str, str] = field(default_factory=dict)
     folder: Path = Path()
+    variants: Mapping[str, Mapping[str, Mapping[str, object]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", FOLDER / self.device_type if self.folder == Path() else self.folder)

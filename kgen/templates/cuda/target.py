@@ -19,6 +19,19 @@ _HEADERS = {
     "cuda_runtime.h": "",
 }
 
+#: The half types in names of helpers: their names in PTX and in comments.
+_HALVES = {"": {"half": "f16", "word": "float16"}, "_bfloat16": {"half": "bf16", "word": "bfloat16"}}
+
+#: The products of tensor cores: one for each half type, and for each number of columns.
+_VARIANTS = {
+    "mma": {f"mma{half}": words for half, words in _HALVES.items()},
+    "wgmma": {
+        f"wgmma{size}{half}": {"cols": cols, **words}
+        for size, cols in {"": 128, "_192": 192, "_wide": 256}.items()
+        for half, words in _HALVES.items()
+    },
+}
+
 
 def headers(helpers: Helpers) -> Sequence[str]:
     used = [
@@ -64,6 +77,7 @@ TARGET = Target(
     alignment=16,
     headers=headers,
     flags=flags,
+    variants=_VARIANTS,
     half_primitives={
         "CHOOSE": "choose",
         "EXP": "fast_exp",
