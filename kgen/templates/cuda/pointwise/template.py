@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Mapping, Sequence
+from typing import Any, Collection, Mapping, Sequence
 
 from kgen.codegen.arguments import InPlace, arguments as pointers, output_axis, rendering, sources, written
 from kgen.codegen.c_printer import load_value, row_statements, store_value
@@ -13,10 +13,11 @@ from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES, loaded, value_type
 from kgen.compiler.loops.access import Place
-from kgen.compiler.loops.passes import passes_of
+from kgen.compiler.loops.passes import Pass, passes_of
 from kgen.compiler.loops.program import ELEMENT, Load, Program, Store, by_col, by_row
 from kgen.compiler.loops.transposes import transpose_of
 from kgen.templates.cuda import common
+from kgen.templates.cuda.pointwise.shared import shared_axis
 
 SHARED_PART = 8  # rows that share less than this part of their own bytes hardly read less in another order
 _LEAST_TILE = 128  # columns; the least that a block takes
@@ -34,6 +35,7 @@ class Pointwise(common.Launched, InPlace):
         "whether blocks follow the order of memory, go against it, or take all rows of a tile of columns first",
         "forward",
     )
+    along: int = parameter("elements that a thread takes of an axis that most values are the same along", 1)
 
     @property
     def flat(self) -> bool:
@@ -105,9 +107,9 @@ def space(task: Task) -> Space:
         ),
         Constraint(
             "one_block",
-            ("index",),
+            ("index", "along"),
             "a block takes more than a row: the flat index would divide for nothing",
-            lambda s: not s.flat or cols < 65536,
+            lambda s: not s.flat or cols < 65536 or s.along > 1,
         ),
         Constraint(
             "tiles_of_columns",
@@ -116,7 +118,12 @@ def space(task: Task) -> Space:
             lambda s: s.order != "across" or (not s.flat and -(-cols // s.tile) <= MOST_TILES),
         ),
     )
-    return Space(partial(Pointwise, task), tuple(axes), constraints)
+    shared = shared_axis(program)
+    if shared is None:
+        return Space(partial(Pointwise, task), tuple(axes), constraints)
+    ways = {"vec": (1,), "items": (1,), "index": ("flat",), "order": ("forward",)}  # single elements of several rows
+    sharing = (*(replace(axis, values=ways.get(axis.name, axis.values)) for axis in axes), Axis("along", shared.parts))
+    return Space(partial(Pointwise, task), sharing, constraints, ((*axes, Axis("along", (1,))),))
 
 
 def _loaded_first(loads: Sequence[Load], vec: int, items: int) -> list[Load]:
@@ -177,12 +184,24 @@ def _of_groups(groups: Mapping[Any, _Member], pointers: Mapping[str, str], text:
     return list(dict.fromkeys(lines))
 
 
+def _apart(of: Pass, values: Collection[str]) -> tuple[Pass, Pass]:
+    """The pass as two: what makes these values, and the rest of it."""
+    loads, maps = ([[x for x in steps if (x.name in values) is made] for made in (True, False)] for steps in (of.loads, of.maps))
+    return (
+        replace(of, loads=tuple(loads[0]), maps=tuple(maps[0]), stores=()),
+        replace(of, loads=tuple(loads[1]), maps=tuple(maps[1])),
+    )
+
+
 def render(schedule: Pointwise) -> Rendering:
     task, program = schedule.task, schedule.program
     plan = passes_of(program, keep=True)
     (only,) = plan.passes
     arguments = pointers(schedule)
     vec, items = schedule.vec, schedule.items
+    steps = (*plan.row_loads, *plan.row_maps, *only.loads, *only.maps, *only.stores)
+    shared = shared_axis(program) if schedule.along > 1 else None
+    once, only = _apart(only, shared.values if shared else frozenset())
     together = _interleaved([x for x in only.loads if x.level == ELEMENT and x.tensor], vec)
     stored_together = _interleaved(only.stores, vec)
     first = [x for x in _loaded_first(only.loads, vec, items) if x not in together]
@@ -212,10 +231,11 @@ def render(schedule: Pointwise) -> Rendering:
     store_outer += _of_groups(stored_together, targets, "Vector<{ctype}, {width}> {vector};", vec)
     store_inner += [f"{of.element(vec)} = {store_value(s)};" for s, of in stored_together.items()]
     close += _of_groups(stored_together, targets, symbol(by) + "<{width}>({address}, {vector});", vec)
+    once_outer, once_inner = common.load_statements(once.loads, vec, read_from)
+    once_maps = common.map_statements(once, vec)
     tile, fixed = schedule.tile, isinstance(program.col_size, int)
     row_values = row_statements(plan, "cuda")
     outer, inner = outer + store_outer, inner + store_inner
-    steps = (*plan.row_loads, *plan.row_maps, *only.loads, *only.maps, *only.stores)
     context = {
         "cols": program.cols if fixed else "cols",
         "fixed": fixed,
@@ -226,6 +246,9 @@ def render(schedule: Pointwise) -> Rendering:
         "items": items,
         "flat": schedule.flat,
         "order": schedule.order,
+        "along": schedule.along,
+        "shared": shared,
+        "once": [*once_outer, *once_inner, *once_maps[0], *once_maps[1]],
         "tile": tile,
         "tiles": -(-program.cols // tile) if fixed else "tiles",
         "several": not fixed or program.cols > tile,
