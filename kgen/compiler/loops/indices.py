@@ -49,10 +49,12 @@ class Axes:
     """The axes of one program by name, and the arithmetic that their extents allow.
 
     ``splits`` gives an axis inner extents: ``(4, 2)`` makes three axes of it, of which the last has 2 elements.
+    ``places`` are values that indices hold, each with a number that it is below.
     """
 
     splits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     extents: dict[sympy.Symbol, Size] = field(default_factory=dict)
+    places: dict[sympy.Symbol, int] = field(default_factory=dict)
     _bounds: dict[sympy.Expr, tuple[int, int | None]] = field(default_factory=dict)  # an axis keeps its extent
 
     def index(self, name: str, size: Size) -> sympy.Expr:
@@ -169,7 +171,7 @@ class Axes:
         if atom == 1:
             return 1, 1
         if isinstance(atom, sympy.Symbol):
-            extent = self.extents.get(atom)
+            extent = self.extents.get(atom, self.places.get(atom))
             return 0, extent - 1 if isinstance(extent, int) else None
         if isinstance(atom, Modulo):
             return 0, int(atom.args[1]) - 1

@@ -188,7 +188,7 @@ class ProgramBuilder:
         if step.kind == "load" and not (step.text or step.mask or kept):
             return step.offset
         symbol = sympy.Symbol(found, integer=True, nonnegative=True)
-        self.places[symbol] = symbol.name
+        self.places[symbol], self.axes.places[symbol] = symbol.name, size
         return symbol
 
     def number(self, stem: str, value: float | int, dtype: str) -> str:
