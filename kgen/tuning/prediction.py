@@ -131,6 +131,13 @@ LIBRARY_CLASSES = (
         "cross_entropy_loss nll_loss hinge_embedding_loss margin_ranking_loss",
     ),
     _class(
+        "sampling",
+        0.15,
+        1.0,
+        "one thread an output: it computes weights, and reads each pixel again",
+        "_upsample_bilinear2d_aa _upsample_bicubic2d_aa resize_bicubic grid_sample",
+    ),
+    _class(
         "copy across", 0.7, 1.0, "reads or writes across the order of memory", "clone contiguous cat stack repeat pad"
     ),
 )

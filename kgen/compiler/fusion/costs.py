@@ -16,6 +16,7 @@ from kgen.compiler.operators.library import CHANNELS_LAST, LIBRARY
 from kgen.compiler.operators.table import OPS
 
 _SECTOR = 32  #: bytes that a GPU moves at least
+_FASTER = 2  #: times the rate of memory at which caches give elements that are looked up (assumed)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int,
     if program.product:
         return Cost(moved, operations, products)
     if shares > 1:  # a GPU
-        moved += _scattered_bytes(plan.graph, program)
+        moved = max(moved + _scattered_bytes(plan.graph, program), _looked_up_bytes(program))
     if not program.reductions:
         return Cost(moved, operations)
     if program.collapses:
@@ -130,6 +131,15 @@ def _scattered_bytes(graph: OpGraph, program: Program) -> int:
         if offset.coeff(last) != 1 and any(offset.coeff(row) == 1 for row in rows)
     )
     return min(by_col, by_row)
+
+
+def _looked_up_bytes(program: Program) -> int:
+    """Bytes that memory moves while caches give the elements that are looked up at values, each in its own load.
+
+    Sums of sums of few pixels look up each pixel for each of the sums that it is in.
+    """
+    found = [x for x in program.steps if isinstance(x, Load) and x.tensor and x.level == ELEMENT]
+    return program.rows * program.cols * sum(nbytes(x.dtype) for x in found) // _FASTER
 
 
 def _sectors(graph: OpGraph, name: str) -> int:
