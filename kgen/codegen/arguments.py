@@ -9,7 +9,7 @@ from kgen.codegen.c_printer import output_pointer, pointer
 from kgen.codegen.space import Axis
 from kgen.codegen.template import Argument, Rendering, Schedule, Task, parameter
 from kgen.compiler.graph.dtypes import is_narrow
-from kgen.compiler.loops.program import Program, Store
+from kgen.compiler.loops.program import Program, Scatter, Store
 
 #: Roles of what a launcher reads and does not write.
 _READ = ("in", "prepared")
@@ -41,7 +41,11 @@ def arguments(schedule: Schedule, program: Program | None = None) -> list[Argume
         if store.into not in roles and not (over and store.level == "element"):
             role, tensor = ("state", store.into) if store.into else ("out", store.tensor)
             found.append(Argument(output_pointer(store.tensor), role, tensor, dtype=store.dtype))
-    found += [Argument(output_pointer(s.tensor), "out", s.tensor, dtype=s.dtype) for s in program.scatters]
+    found += [
+        Argument(output_pointer(s.tensor), "out", s.tensor, dtype=s.dtype)
+        for s in program.scatters
+        if not over or s.source != over
+    ]
     if program.recurrence:
         dtype = program.recurrence.dtype
         found += [Argument(pointer(t), "in", t, dtype=dtype) for t in program.recurrence.reads]
@@ -59,9 +63,9 @@ def sources(args: Sequence[Argument]) -> dict[str, str]:
     return {a.tensor: a.name for a in args if a.role in ("in", "inout", "state")}
 
 
-def written(store: Store, args: Sequence[Argument]) -> str:
+def written(store: Store | Scatter, args: Sequence[Argument]) -> str:
     """The pointer through which a result is written: its own, or that of what it is written over."""
-    if store.into:
+    if isinstance(store, Store) and store.into:
         return next(a.name for a in args if a.tensor == store.into)
     own = output_pointer(store.tensor)
     return own if any(a.name == own for a in args) else next(a.name for a in args if a.role == "inout")

@@ -177,6 +177,7 @@ class Body:
             of = self.graph.type(a.tensor)
             return self._written(step, a.tensor, python_name(a.tensor), _shape(of), _elements(of), a.dtype)
         values = [*dict.fromkeys(s.tensor for s in program.stores if s.level == "element" and not s.into)]
+        values += [s.tensor for s in program.scatters if s.source == a.tensor]
         if a.role == "inout" and values:
             return self._overwritten(step, a, values)
         return self._operand(step, a)  # of an ``inout`` tensor, too, where all results go into buffers of the module

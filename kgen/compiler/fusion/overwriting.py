@@ -8,6 +8,7 @@ from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.compiler.operators.op import Kind
+from kgen.compiler.operators.scatters import IN_PLACE
 from kgen.compiler.operators.table import OPS
 
 
@@ -23,23 +24,43 @@ def overwritten(
 
     ``in_two_passes`` lowers the kernel's program with reductions that take two passes.
     """
+    if program.scatters:
+        return _taken_into(graph, program, libraries, needed)
     stores = [s for s in program.stores if s.level == "element"]
     if len(stores) != 1:
         return None
     for load in program.loads:
         if not program.reads_in_place(load, stores[0]) or graph.type(load.tensor) != graph.type(stores[0].tensor):
             continue
-        aliases = _aliases(graph, load.tensor, libraries)
-        fresh = graph.producer(load.tensor) is not None and not _may_be_view(graph, load.tensor, libraries)
         read = {x.tensor for x in program.reads if x is not load}.union(
             program.contraction.reads if program.contraction else ()
         )
-        if not fresh or aliases & read or any(map(needed, aliases)) or _read_after_store(program, load.tensor):
+        free = _is_free(graph, load.tensor, read, libraries, needed)
+        if not free or _read_after_store(program, load.tensor):
             continue
         other = in_two_passes()
         if other is not None and not _read_after_store(other, load.tensor):
             return load.tensor
     return None
+
+
+def _taken_into(graph: OpGraph, program: Program, libraries: set[str], needed: Callable[[str], bool]) -> str | None:
+    """The tensor that the kernel's one scatter begins as: values may be taken into its own elements."""
+    of, *others = program.scatters
+    if others or not of.source or of.period or of.kind not in IN_PLACE:
+        return None
+    same = graph.type(of.source) == graph.type(of.tensor)
+    read = {x.tensor for x in program.reads}
+    return of.source if same and _is_free(graph, of.source, read, libraries, needed) else None
+
+
+def _is_free(
+    graph: OpGraph, tensor: str, read: set[str], libraries: set[str], needed: Callable[[str], bool]
+) -> bool:
+    """Whether the tensor has memory of its own that nothing is ``needed`` of, and that the kernel does not ``read``."""
+    fresh = graph.producer(tensor) is not None and not _may_be_view(graph, tensor, libraries)
+    aliases = _aliases(graph, tensor, libraries)
+    return fresh and not aliases & read and not any(map(needed, aliases))
 
 
 def _may_be_view(graph: OpGraph, name: str, libraries: set[str]) -> bool:

@@ -23,6 +23,9 @@ from kgen.compiler.operators.op import Builder, Captured, Index
 #: taken at once.
 KINDS = {"sum": 0, "product": 1, "max": -math.inf, "min": math.inf, "last": None}
 
+#: Kinds that may be taken into the elements of their source itself: those of extremes may begin as other bits of NaN.
+IN_PLACE = frozenset({"sum", "product", "last"})
+
 #: Operators whose result has the numbers of their operand.
 _VIEWS = ("view", "permute", "expand", "slice", "select")
 

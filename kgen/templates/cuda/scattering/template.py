@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kgen.codegen.arguments import arguments as pointers, rendering, sources
-from kgen.codegen.c_printer import output_pointer, row_statements
+from kgen.codegen.arguments import InPlace, arguments as pointers, output_axis, rendering, sources, written
+from kgen.codegen.c_printer import row_statements
 from kgen.codegen.scattering import WIDE, begun, taken, wide_bytes
 from kgen.codegen.space import Axis, Space
 from kgen.codegen.symbols import symbol
-from kgen.codegen.template import Argument, Rendering, Schedule, Task, Template, parameter
+from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import DTYPES
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import ELEMENT, Program, Scatter
@@ -23,7 +23,7 @@ from kgen.templates.cuda.atomics import begin, taken_in
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scattering(Schedule):
+class Scattering(common.Launched, InPlace):
     block: int = parameter("threads in a block")
     vec: int = parameter("elements in one load or store")
     sums: str = parameter("type of sums while values are taken in", default="float32")
@@ -45,6 +45,9 @@ def space(task: Task) -> Space:
     axes = (Axis("block", (256, 128, 512)), common.vector_axis(program))
     if _sorted(program) is not None:
         axes = (*axes, Axis("sums", ("float64", "float32")))
+    if common.sm(task.hardware) >= 90:  # its own kernels wait for each other, even where it is alone
+        axes = (*axes, Axis("launch", ("early", "plain")))
+    axes = (*axes, *output_axis(task))
     return Space(partial(Scattering, task), axes, (common.vector_width(program.col_size),))
 
 
@@ -59,22 +62,24 @@ def render(schedule: Scattering) -> Rendering:
     outer, inner = common.load_statements(only.loads, vec, sources(args))
     before_maps, maps = common.map_statements(only, vec)
     outer, inner = outer + before_maps, inner + maps
-    close = []
-    for scatter in program.scatters:
-        before, within, behind = _lines(scatter, vec, wide is scatter)
+    close, addresses = [], [WIDE if wide is s else written(s, args) for s in program.scatters]
+    for scatter, out in zip(program.scatters, addresses):
+        before, within, behind = _lines(scatter, vec, out, wide is scatter)
         outer, inner, close = outer + before, inner + within, close + behind
     begins = [begun(program, s, wide is s) for s in program.scatters]
     begins = [
         replace(b, value=f"{by}({b.value})", width=1) if (by := begin(s)) else b
         for b, s in zip(begins, program.scatters)
     ]
+    if any(a.role == "inout" for a in args) and wide is None:
+        begins = []  # the result has the memory of what it begins as
     context = {
         "threads": schedule.block,
         "vec": vec,
         "cols": program.cols,
         "begins": begins,
-        "addresses": [WIDE if wide is s else b.out for b, s in zip(begins, program.scatters)],
-        "rounded": output_pointer(wide.tensor) if wide is not None else "",
+        "addresses": addresses,
+        "rounded": written(wide, args) if wide is not None else "",
         "wide": WIDE,
         "wide_elements": begins[program.scatters.index(wide)].elements if wide is not None else "",
         "row_statements": row_statements(plan, "cuda"),
@@ -85,16 +90,11 @@ def render(schedule: Scattering) -> Rendering:
     return rendering(schedule, args, context)
 
 
-def _lines(scatter: Scatter, vec: int, wide: bool) -> tuple[list[str], list[str], list[str]]:
-    """The statements that take values in: in front of a vector's elements, for each of them, and behind them."""
-    out, value, side_by_side = (
-        output_pointer(scatter.tensor),
-        taken(scatter),
-        vec > 1 and scatter.access.mode(vec) == "vector",
-    )
+def _lines(scatter: Scatter, vec: int, out: str, wide: bool) -> tuple[list[str], list[str], list[str]]:
+    """The statements that take values in at ``out``: in front of a vector's elements, for each of them, and behind
+    them."""
+    value, side_by_side = taken(scatter), vec > 1 and not wide and scatter.access.mode(vec) == "vector"
     place = scatter.access.index()
-    if wide:
-        out, side_by_side = WIDE, False
     if scatter.level != ELEMENT:
         return [], [], [f"if (col == 0) {taken_in(scatter, f'{out} + {place}', wide)}"]
     found = f"{scatter.tensor}_values"
@@ -117,5 +117,5 @@ def _lines(scatter: Scatter, vec: int, wide: bool) -> tuple[list[str], list[str]
 
 TEMPLATE = Template(
     name="scattering", device_type="cuda", file="cuda/scattering/scattering.cu.j2", takes=takes, schedule=Scattering,
-    space=space, render=render
+    space=space, render=render, in_place=True
 )  # fmt: skip
