@@ -421,6 +421,20 @@ def test_weight_is_not_written_over() -> None:
     assert "w" not in overwritten(planned("return self.w.relu() * 2.0 + x.sum()", "self.w = nn.Parameter(torch.randn(20))"))
 
 
+GPU = tuple(templates("cuda").values())
+ADDED = "y, z = x * 2, x.exp()\nreturn y.index_add(0, self.at, z)"
+AT = "self.register_buffer('at', torch.arange(6) // 2)"
+
+
+def test_values_are_taken_into_what_the_result_begins_as() -> None:
+    assert "mul" in overwritten(planned(ADDED, AT, of=GPU))
+
+
+@pytest.mark.parametrize("forward", [f"{ADDED}, y", f"{ADDED} * y", "return x.index_add(0, self.at, x.exp())"])
+def test_values_are_not_taken_into_what_something_else_needs(forward: str) -> None:
+    assert not {"mul", "x"} & {*overwritten(planned(forward, AT, of=GPU))}
+
+
 def test_contraction_that_is_returned_is_not_written_over() -> None:
     assert overwritten(planned("y = self.linear(x)\nreturn y.relu(), y", LINEAR, IN)) == [None]
 

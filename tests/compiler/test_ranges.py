@@ -8,6 +8,7 @@ from models import graph, made, source
 
 from kgen.compiler.loops.evaluation import evaluate
 from kgen.compiler.loops.expr import Where, nodes
+from kgen.compiler.loops.indices import FloorDiv, Modulo
 from kgen.compiler.lower.lowering import lower
 from kgen.compiler.rewrites.cleanup import decompose
 
@@ -32,6 +33,11 @@ PAD = "return F.pad(x, ({}), mode='{}')"
 ])  # fmt: skip
 def test_an_index_of_positions_is_checked_where_it_may_lie_outside(forward: str, count: int) -> None:
     assert choices(forward) == count
+
+
+def test_a_place_that_is_looked_up_takes_part_in_indices_without_divisions() -> None:
+    _, found = program("y = (x * x[:1, :1, :1]).view(3, 4, 4, 4, 8)\nreturn y[:, :, (y[0, 0, 0, 0] * 4).long()]")
+    assert found.looks_up and not any(at.access.offset.atoms(FloorDiv, Modulo) for at in found.reads)
 
 
 @pytest.mark.parametrize("forward", [

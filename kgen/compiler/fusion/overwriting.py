@@ -54,9 +54,7 @@ def _taken_into(graph: OpGraph, program: Program, libraries: set[str], needed: C
     return of.source if same and _is_free(graph, of.source, read, libraries, needed) else None
 
 
-def _is_free(
-    graph: OpGraph, tensor: str, read: set[str], libraries: set[str], needed: Callable[[str], bool]
-) -> bool:
+def _is_free(graph: OpGraph, tensor: str, read: set[str], libraries: set[str], needed: Callable[[str], bool]) -> bool:
     """Whether the tensor has memory of its own that nothing is ``needed`` of, and that the kernel does not ``read``."""
     fresh = graph.producer(tensor) is not None and not _may_be_view(graph, tensor, libraries)
     aliases = _aliases(graph, tensor, libraries)

@@ -186,7 +186,9 @@ def _of_groups(groups: Mapping[Any, _Member], pointers: Mapping[str, str], text:
 
 def _apart(of: Pass, values: Collection[str]) -> tuple[Pass, Pass]:
     """The pass as two: what makes these values, and the rest of it."""
-    loads, maps = ([[x for x in steps if (x.name in values) is made] for made in (True, False)] for steps in (of.loads, of.maps))
+    loads, maps = (
+        [[x for x in steps if (x.name in values) is made] for made in (True, False)] for steps in (of.loads, of.maps)
+    )
     return (
         replace(of, loads=tuple(loads[0]), maps=tuple(maps[0]), stores=()),
         replace(of, loads=tuple(loads[1]), maps=tuple(maps[1])),
