@@ -94,7 +94,8 @@ def einsum(of: Equation, tensors: Sequence[Array], products: Products) -> Any:
     for first, second in _order(of.labels, of.result, of.sizes):
         others = [o for n, o in enumerate(operands) if n not in (first, second)]
         wanted = set(of.result).union(*(o.labels for o in others))
-        a, b = _in_order(operands[first], operands[second], of.result)
+        a, b = operands[first], operands[second]
+        a, b = _in_order(a, b, next((o.labels for o in others if _has_both(o.labels, a.labels, b.labels)), of.result))
         operands = [*others, _product(a, b, wanted, of.sizes, products)]
     (found,) = operands
     return found.ordered(of.result)
@@ -143,8 +144,15 @@ def _order(labels: Sequence[str], result: str, sizes: Mapping[str, int]) -> tupl
     return best(labels)[1]
 
 
+def _has_both(labels: str, a: str, b: str) -> bool:
+    """Whether an operand has letters that only one of two others has, of each of them."""
+    return all(any(label in labels for label in x if label not in y) for x, y in ((a, b), (b, a)))
+
+
 def _in_order(a: _Operand, b: _Operand, result: str) -> tuple[_Operand, _Operand]:
     """Both operands, the one with the innermost letter of the result last: its columns lie side by side there.
+
+    The result is that of the equation, or what the product is multiplied with, element by element.
 
     Only a batch of matrices is turned so. Rows of a single product stay those of the left operand, since weights stand
     on the right.
