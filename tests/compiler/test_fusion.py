@@ -25,6 +25,7 @@ from kgen.compiler.operators.table import OPS
 
 #: Templates of a device with contractions of its own, and of one without.
 ALL = tuple(templates("cuda").values())
+GPU = tuple(templates("cuda").values())
 CHAINS = tuple(t for t in templates("cpu").values() if t.name not in ("contraction", "implicit_gemm"))  #: contractions are library calls
 
 
@@ -402,6 +403,13 @@ def test_kernel_is_not_called_like_a_function_of_c(operator: str) -> None:
     assert planned(f"return torch.{operator}(x)")[0].kernels[0].name == f"{operator}_kernel"
 
 
+def test_product_of_small_matrices_meets_a_chain_behind_it() -> None:
+    forward = "d = (y[:, :, None] - y[:, None]).masked_fill(self.mask, 0.0).exp()\nreturn torch.bmm(x, x.mT) * d"
+    mask = "self.register_buffer('mask', torch.ones(12, 12).triu(1).bool())"
+    found = planned(forward, mask, "torch.randn(64, 12, 20), torch.rand(64, 12)", "x, y", of=GPU)
+    assert "small_product[sub, masked_fill, exp, bmm, mul]" in names(found)
+
+
 # Writing over
 
 
@@ -421,7 +429,6 @@ def test_weight_is_not_written_over() -> None:
     assert "w" not in overwritten(planned("return self.w.relu() * 2.0 + x.sum()", "self.w = nn.Parameter(torch.randn(20))"))
 
 
-GPU = tuple(templates("cuda").values())
 ADDED = "y, z = x * 2, x.exp()\nreturn y.index_add(0, self.at, z)"
 AT = "self.register_buffer('at', torch.arange(6) // 2)"
 

@@ -388,6 +388,11 @@ def test_rewrite_comes_to(case: str) -> None:
     assert ops(REWRITES[rewrite].run(prepared(forward, init, inputs, mode, before)).pruned()) == expected
 
 
+def test_pairs_of_an_einsum_lie_as_what_they_are_multiplied_with() -> None:
+    of = decompose(captured("return torch.einsum('bln,bsn,bls,bsp->blp', x, x, x @ x.mT, x)", "", "torch.randn(3, 6, 4)"))
+    assert [node.op for node in of.nodes if node.name.startswith("einsum") and node.op != "view"] == ["permute", "bmm", "mul", "bmm"]
+
+
 @pytest.mark.parametrize("case", [case for case, of in APPLIES.items() if of[5] == "parts_of_einsums"])
 def test_einsums_that_a_rewrite_makes_have_products_of_pairs(case: str) -> None:
     found = prepared(*APPLIES[case][:5])

@@ -9,6 +9,7 @@ from typing import Iterator, Sequence
 from kgen.compiler.fusion.kernels import Kernels
 from kgen.compiler.fusion.values import is_contraction, is_pointwise, kind_of, of_one_recurrence, roots, used_outside
 from kgen.compiler.graph.graph import Node
+from kgen.compiler.lower.small_matrices import has_small_matrices
 from kgen.compiler.operators.op import LOWERED
 
 ALL_CUTS = 4  # cuts; runs with more possible cuts are cut only in the ways that matter most
@@ -119,9 +120,17 @@ class Cuts(Kernels):
             if length + step <= len(run) and self.takes(run[: length + step]):
                 length += step
                 step = step * 2 if growing and length >= LONG_PIECE else max(1, step // 2)
+            elif step == 1 and self._meets_small_product(run, length):
+                length += 2
             else:
                 step, growing = step // 2, False
         return length
+
+    def _meets_small_product(self, run: Sequence[Node], length: int) -> bool:
+        """Whether the next node multiplies small matrices, and the one behind it makes one kernel of that product and
+        of the first nodes, which it reads both."""
+        names = [n.name for n in run[length : length + 2]]
+        return len(names) == 2 and has_small_matrices(self.graph, names) and self.takes(run[: length + 2])
 
     @cached_property
     def _attention(self) -> tuple[frozenset[str], ...]:

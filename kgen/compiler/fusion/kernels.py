@@ -13,6 +13,7 @@ from kgen.compiler.fusion.values import (
     is_pointwise,
     kind_of,
     made_on_the_way,
+    meets,
     readers,
     roots,
     used_outside,
@@ -21,6 +22,7 @@ from kgen.compiler.fusion.values import (
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.loops.program import Program
 from kgen.compiler.loops.transposes import IN_TILES, transpose_of
+from kgen.compiler.lower.small_matrices import has_small_matrices
 from kgen.compiler.operators.op import LOWERED, Kind
 from kgen.compiler.operators.reductions import of_few
 from kgen.compiler.operators.table import OPS
@@ -176,8 +178,12 @@ class Kernels:
         return next((template for template in self.templates if program and suits(template, self.graph, program)), None)
 
     def takes(self, piece: Sequence[Node]) -> bool:
-        """Whether these nodes can be one kernel."""
-        return connected(self.graph, self.free, piece) and self._taken([n.name for n in piece]) is not None
+        """Whether these nodes can be one kernel. A product of small matrices may meet a chain of others behind it."""
+        names = [n.name for n in piece]
+        return (
+            connected(self.graph, self.free, piece)
+            or (has_small_matrices(self.graph, names) and meets(self.graph, self.free, piece))
+        ) and self._taken(names) is not None
 
     def fusable(self, node: Node) -> bool:
         """Whether the node can be a kernel of its own."""

@@ -45,10 +45,16 @@ class Programs:
 
 def _lowered(graph: OpGraph, nodes: tuple[str, ...], outputs: tuple[str, ...], two_passes: bool) -> Program:
     """The program of loops over elements, or else that of products of small matrices. Raises :class:`NotFusable` where
-    there is none."""
+    there is none.
+
+    Schedules of other contractions read floats alone: no masks of bools, and no places.
+    """
     try:
-        return lower(graph, nodes, outputs, two_passes=two_passes)
+        found = lower(graph, nodes, outputs, two_passes=two_passes)
     except NotFusable:
         if has_small_matrices(graph, nodes):
             return small_matrices(graph, nodes, outputs)
         raise
+    if found.contraction and not found.floats and has_small_matrices(graph, nodes):
+        return small_matrices(graph, nodes, outputs)
+    return found

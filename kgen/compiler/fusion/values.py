@@ -195,6 +195,15 @@ def connected(graph: OpGraph, free: frozenset[str], piece: Sequence[Node]) -> bo
     return True
 
 
+def meets(graph: OpGraph, free: frozenset[str], piece: Sequence[Node]) -> bool:
+    """Whether chains of nodes that have nothing in common at first meet in later nodes; views do not count."""
+    chains: list[set[str]] = []
+    for node in piece:
+        own = {node.name, *(root for v in node.values for root in roots(graph, free, v))}
+        chains = [chain for chain in chains if not chain & own] + [own.union(*(c for c in chains if c & own))]
+    return len(chains) == 1
+
+
 def used_outside(graph: OpGraph, free: frozenset[str], names: Sequence[str]) -> tuple[str, ...]:
     """The values that are returned, or that nodes outside read, directly or through free ones."""
     inside = set(names)
