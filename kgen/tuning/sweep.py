@@ -24,7 +24,7 @@ from kgen import paths
 from kgen.candidate import Candidate
 from kgen.codegen import roofline
 from kgen.devices.hardware import lacks_instructions
-from kgen.devices.kinds import HOST, KINDS
+from kgen.devices.kinds import HOST, KINDS, kind_of
 from kgen.devices.machine import find_own_tools, keep_bytecode
 from kgen.errors import (
     DatabaseBusyError,
@@ -122,19 +122,27 @@ def designed(problem: Problem, devices: DevicePool, until: float = math.inf) -> 
 
     Raises :class:`kgen.errors.KgenError` for a fault of the problem or of a device.
     """
-    capture = partial(capture_apart, server=devices.server, until=until)
+    capture, kind = partial(capture_apart, server=devices.server, until=until), _kind_of_first(devices)
     try:
-        settled, graphs = capture(problem, HOST.name)
+        settled, graphs = capture(problem, kind)
     except (ProblemError, EvaluatorError):
         devices.wait()  # raises the problem's own error, if it has one
         raise
     devices.wait()
     first = devices.first
-    # On the device, its constructor leaves another mode, or it uses autocast.
-    if first.problem.modes != settled.modes or (graphs.by_device and first.hardware.device_type != HOST.name):
+    # Its constructor leaves another mode on the device, or nothing told the kind before.
+    if first.problem.modes != settled.modes or first.hardware.device_type != kind:
         _, graphs = capture(first.problem, first.hardware.device_type)
     graphs = precision.measured(graphs.laid_out(first.layouts), first.products)
     return Design(first.problem, graphs, first.hardware, first.accuracy)
+
+
+def _kind_of_first(devices: DevicePool) -> str:
+    """The kind of the devices, as far as a name tells: those of a cluster say it when they have started."""
+    try:
+        return kind_of(devices.evaluators[0].device).name
+    except KeyError:
+        return HOST.name
 
 
 def arguments(request: SweepRequest, device: str, strategy: str | None) -> dict[str, Any]:

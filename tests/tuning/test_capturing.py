@@ -6,16 +6,20 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from lending import CAPTURING
 from models import source
 
 from kgen.compiler.capture.plain import from_json, to_json
+from kgen.devices.hardware import cpu, for_arch
 from kgen.errors import CaptureError, ProblemError
 from kgen.evaluator.runtime.process import Server
 from kgen.problems.problem import Problem, read_problem
+from kgen.protocol import Accuracy
 from kgen.tuning.capturing import capture_apart, capture_here
+from kgen.tuning.sweep import designed
 
 NORM = ("return F.batch_norm(self.linear(x), self.mean, self.mean, training=self.training)", "torch.randn(4, 8)",
         "self.linear = nn.Linear(8, 8)\nself.register_buffer('mean', torch.zeros(8))")  # fmt: skip
@@ -101,3 +105,15 @@ def test_values_of_a_graph_survive_json(value: object) -> None:
 def test_what_no_graph_holds_is_no_json() -> None:
     with pytest.raises(TypeError, match="holds no PosixPath"):
         to_json(Path("a"))
+
+
+@pytest.mark.parametrize("device", ["cuda:1", "device 1 of the cluster", "cpu"])
+def test_a_sweep_captures_what_its_own_kind_of_device_computes(tmp_path: Path, device: str) -> None:
+    hardware = cpu() if device == "cpu" else for_arch("sm_90")
+    first = SimpleNamespace(
+        problem=problem(tmp_path, "return F.grid_sample(x, x.movedim(1, -1)[..., :2])", "torch.randn(2, 3, 4, 5)", mode="eval"),
+        device=device, hardware=hardware, accuracy=Accuracy.FP32, layouts={}, products=(),
+    )  # fmt: skip
+    design = designed(first.problem, SimpleNamespace(server=None, evaluators=(first,), first=first, wait=lambda: None))
+    ((_, graph),) = design.capture.graphs
+    assert next(n for n in graph.nodes if n.op == "grid_sample")["lost_outside"] is (device != "cpu")

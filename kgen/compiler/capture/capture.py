@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kgen import plugins
 from kgen.compiler.capture.graph_builder import read
-from kgen.compiler.capture.tracing import notice_reads_of_training, trace, uses_autocast
+from kgen.compiler.capture.tracing import notice_reads_of_training, trace
 from kgen.compiler.graph.graph import OpGraph, memory_order
 from kgen.errors import CaptureError, ProblemError
 
@@ -28,14 +28,10 @@ _DROPS = frozenset(
 
 @dataclass(frozen=True)
 class Capture:
-    """One graph for each of the problem's modes; ``same`` where train and eval are the same computation.
-
-    ``by_device`` says that forward uses autocast: it computes otherwise on another kind of device.
-    """
+    """One graph for each of the problem's modes; ``same`` where train and eval are the same computation."""
 
     graphs: tuple[tuple[str, OpGraph], ...]
     same: bool = field(default=False)
-    by_device: bool = field(default=False)
 
     def without_weight_copies(self) -> Capture:
         """The graphs whose plans keep no weight in another form beside it."""
@@ -97,17 +93,17 @@ def capture(loaded: "LoadedProblem", device_type: str = "cpu") -> Capture:
     plugins.load()
     first, *others = loaded.problem.modes
     with notice_reads_of_training() as reads:
-        graph, by_device = _capture_mode(loaded, first, device_type)
+        graph = _capture_mode(loaded, first, device_type)
     graphs, same = {first: graph}, not reads
     for mode in others:
-        graphs[mode], more = _capture_mode(loaded, mode, device_type) if reads else (graph, by_device)
-        same, by_device = graphs[mode] == graph, by_device or more
+        graphs[mode] = _capture_mode(loaded, mode, device_type) if reads else graph
+        same = graphs[mode] == graph
     if reads and not others and not _is_of_training(graph):
         try:
-            same = _capture_mode(loaded, _OTHER[first], device_type)[0] == graph
+            same = _capture_mode(loaded, _OTHER[first], device_type) == graph
         except CaptureError:
             same = False
-    return Capture(tuple(graphs.items()), same, by_device)
+    return Capture(tuple(graphs.items()), same)
 
 
 def _is_of_training(graph: OpGraph) -> bool:
@@ -115,15 +111,12 @@ def _is_of_training(graph: OpGraph) -> bool:
     return any((node.op == "batch_norm" and node.effect) or node.op in _DROPS for node in graph.nodes)
 
 
-def _capture_mode(loaded: "LoadedProblem", mode: str, device_type: str) -> tuple[OpGraph, bool]:
-    """The graph of one mode, and whether it uses autocast; on real weights where fake ones lack a value that is
-    needed."""
+def _capture_mode(loaded: "LoadedProblem", mode: str, device_type: str) -> OpGraph:
+    """The graph of one mode; on real weights where fake ones lack a value that is needed."""
     try:
-        traced = trace(loaded, mode, device_type)
-        found = read(traced)
+        found = read(trace(loaded, mode, device_type))
     except ProblemError:
-        traced = trace(loaded, mode, device_type, real=True)
-        found = read(traced)
+        found = read(trace(loaded, mode, device_type, real=True))
     if not found.inputs:
         raise CaptureError(f"{loaded.problem.path}: forward takes no tensor")
-    return found, uses_autocast(traced.program)
+    return found

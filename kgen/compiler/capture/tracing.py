@@ -161,7 +161,7 @@ def functional(trace: Trace, program: Any) -> Any:
     """
     try:
         with _quiet(), _autocast_of_any_device():
-            if uses_autocast(program):
+            if _uses_autocast(program):
                 _forget_dtypes(program)
                 if trace.device_type != as_eager.TRACED_ON:
                     _move(program, trace.device_type, trace._fake)
@@ -170,7 +170,7 @@ def functional(trace: Trace, program: Any) -> Any:
         raise _failure(trace.loaded, error) from error
 
 
-def uses_autocast(program: Any) -> bool:
+def _uses_autocast(program: Any) -> bool:
     """Whether the program has regions of autocast."""
     return any(
         getattr(n.target, "__name__", "") == "wrap_with_autocast" for graph in _graphs(program) for n in graph.nodes
