@@ -127,8 +127,8 @@ class Cuts(Kernels):
         return length
 
     def _meets_small_product(self, run: Sequence[Node], length: int) -> bool:
-        """Whether the next node multiplies small matrices, and the one behind it makes one kernel of that product and
-        of the first nodes, which it reads both."""
+        """Whether the next node multiplies small matrices, and the one behind it joins that product and the first
+        nodes."""
         names = [n.name for n in run[length : length + 2]]
         return len(names) == 2 and has_small_matrices(self.graph, names) and self.takes(run[: length + 2])
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kgen.compiler.loops.program import ELEMENT, Load, Map, Program
 
 WORTH = 8  # values that each element has in common with its neighbours along an axis; fewer cost less than their loop
-USUAL, MOST_ALONG = 8, 16  # elements that a thread takes: the loads of all of them are in flight together
+USUAL, MOST_ALONG = 8, 32  # elements that a thread takes: the loads of all of them are in flight together
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class SharedAxis:
     def parts(self) -> tuple[int, ...]:
         """How many elements a thread may take, the likeliest first."""
         whole = [n for n in range(2, min(self.extent, MOST_ALONG) + 1) if self.extent % n == 0]
-        return tuple(sorted(whole, key=lambda n: abs(math.log2(n / USUAL))))[:3]
+        return tuple(sorted(whole, key=lambda n: abs(math.log2(n / USUAL))))[:4]
 
 
 def shared_axis(program: Program) -> SharedAxis | None:
