@@ -147,7 +147,8 @@ def with_regions(design: Design, of: Catalogue, results: Results, environment: E
 class _Costs:
     """The milliseconds of the steps of plans of one graph: measured, or predicted for a call of the library.
 
-    They are infinite for kernels that were not measured, or err over ``most`` times as much as the library.
+    They are infinite for kernels that were not measured, or err over ``most`` times as much as the library. Kernels that
+    do not stand alone take what is predicted.
     """
 
     def __init__(
@@ -173,6 +174,8 @@ class _Costs:
         ms = library.ms if library and library.ms is not None else inf
         if isinstance(step, Library):
             return (ms if ms < inf else predicted if task else 0.0), inf
+        if task is None:
+            return predicted, inf
         right = [r for variant, r in found.items() if variant.schedule and r.ms is not None]
         coarse = (
             library and library.error and min((r.error or 0.0 for r in right), default=0.0) > self._most * library.error

@@ -83,13 +83,17 @@ class TaskMaker:
         if any(graph.known_type(name) is None for node in nodes for name in (node.name, *node.values)):
             return None
         names: dict[str, str] = {}
-        alone = _alone(graph, nodes, step.outputs, names)
+        nodes = _in_order(nodes)
+        results = [name for name in step.outputs if not graph.node(name).effect or _is_read(graph, name)]
+        if not results:
+            return None
+        alone = _alone(graph, nodes, results, names)
         if isinstance(step, Library):
             key = ("", repr(alone))
             return self._once(key, lambda: self._library(alone, nodes[0].op))
         program = digest(plan.program(step))
-        kernel = replace(step, name=_KERNEL, nodes=tuple(names[n] for n in step.nodes), outputs=alone.returns,
-                         overwrites=names.get(step.overwrites or ""))  # fmt: skip
+        kernel = replace(step, name=_KERNEL, nodes=tuple(names[n] for n in step.nodes),
+                         outputs=tuple(names[o] for o in step.outputs), overwrites=names.get(step.overwrites or ""))  # fmt: skip
         return self._once(
             (program, repr(kernel), repr(alone)), lambda: self._kernel(alone, kernel, program, step.label(graph))
         )
@@ -183,6 +187,22 @@ def _alone(graph: OpGraph, nodes: Sequence[Node], outputs: Sequence[str], names:
         orders=tuple(graph.order(o) for o in outputs),
         weight_copies=graph.weight_copies,
     )
+
+
+def _in_order(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes with each behind those that it reads: a kernel names what it stores first."""
+    waiting, found = {node.name: node for node in nodes}, list[Node]()
+
+    def take(node: Node) -> None:
+        if waiting.pop(node.name, None) is not None:
+            for value in node.values:
+                if value in waiting:
+                    take(waiting[value])
+            found.append(node)
+
+    for node in nodes:
+        take(node)
+    return found
 
 
 def _is_read(graph: OpGraph, name: str) -> bool:

@@ -141,6 +141,17 @@ def test_catalogue_without_results_leaves_nothing_to_the_library(found: Catalogu
     assert with_library(of, found, {}).options == found.options and len(of.options) == len(design().options)
 
 
+def test_kernel_that_keeps_statistics_is_a_task_of_its_other_results() -> None:
+    images = NETWORK.replace("self.head = ", "self.norm = nn.BatchNorm2d(2)\n        self.head = ")
+    trained = design(images.replace("self.head(x)", "self.head(self.norm(x.view(-1, 2, 4, 4)).flatten(1))"), mode="train")
+    parts = [part for parts in catalogue(trained, environment()).options.values() for part in parts if "moving_average" in part.operators]
+    assert any(part.task and part.space is not None for part in parts)
+    for part in parts:
+        if part.task and part.space is not None:
+            (unit,) = units(part.task, [next(part.variants())], 4)
+            assert not any(part.task.graph.node(name).effect for name in part.task.graph.returns) and unit.library
+
+
 def test_batch_norm_that_keeps_statistics_is_timed_in_the_library() -> None:
     with_norm = NETWORK.replace("self.head = ", "self.norm = nn.BatchNorm1d(32)\n        self.head = ").replace("self.head(x)", "self.head(self.norm(x))")
     trained = design(with_norm, mode="train")
