@@ -250,6 +250,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "sums of small products of a map": (("return torch.bmm(x.exp(), y)", "", "torch.randn(66, 5, 36), torch.randn(66, 36, 34)", "x, y"), "small_product", [{"warps": 1}]),
     "small products of maps that lie the other way": (
         ("return (x.exp().mT @ y)[:, self.i] + 1.0", "self.register_buffer('i', torch.tensor([3, 3, 0, 19, 8]))", "torch.randn(66, 36, 20), torch.randn(66, 36, 34)", "x, y"), "small_product", [{"warps": 2}]),
+    "sums over the states of a scan": (
+        ("h, o = x.new_zeros(3, 40, 4), []\nfor t in range(9):\n    h = torch.exp(x[:, t, :, None] * y) * h + b[:, t, None, :4]\n    o.append((h * b[:, t, None, 4:]).sum(-1))\nreturn torch.stack(o, 1) * x",
+         "", "torch.rand(3, 9, 40), -torch.rand(40, 4), torch.rand(3, 9, 8)", "x, y, b"), "scan", [{"items": 4}, {"items": 1}]),
     "a wave of recurrent layers": (
         ("return torch.cat([*self.lstm(x, (y, y))[1]], 2)", "self.lstm = nn.LSTM(6, 36, 3)", "torch.randn(4, 5, 6), torch.randn(3, 5, 36)", "x, y"), _RECURRENT, [
             {"units": 12, "slice": 5, "terms": 1}, {"units": 36, "slice": 2, "together": 1}, {"slice": 5, "terms": 2}]),

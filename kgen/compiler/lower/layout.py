@@ -295,19 +295,21 @@ class Layout:
         return frozenset().union(*(s.varies for s in self.needed.values())) - self._inner
 
     def _around(self) -> list[sympy.Symbol] | None:
-        """The axes that a window moves along, or that a scan runs along; ``None`` where the program has neither."""
+        """The axes that a window moves along, or that scans run along; ``None`` where the program has neither."""
         found = [s for s in self.needed.values() if s.kind in ("taps", "running")]
         self._inner = frozenset().union(*(s.axes for s in found if s.kind == "taps"))
         if not found:
             return None
+        scans = {(s.axes, s.reverse) if s.kind == "running" else () for s in found}
         if (
-            len(found) > 1
+            len(scans) > 1
+            or (len(found) > 1 and () in scans)
             or (self._reduced and not self.pool)
             or self.moments_of
             or (self.builder.contraction and not self.pool)
         ):
             raise NotFusable("a window or a scan and another one, a reduction or a contraction are two kernels")
-        (step,) = found
+        step = found[0]
         if any(not isinstance(s.output, sympy.Symbol) and s.output != 0 for s in step.slides):
             raise NotFusable("the result of a window is read through a view")
         if self.pool:
