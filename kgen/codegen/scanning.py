@@ -12,17 +12,9 @@ from kgen.compiler.loops.program import Load, Map, Program, Scan
 from kgen.compiler.operators.scans import SCANS
 
 
-def are_alike(program: Program) -> bool:
-    """Whether the program has scans of one kind, none of which runs over values of another one."""
-    scans, names = program.scans, {s.name for s in program.scans}
-    maps = [m for m in program.steps if isinstance(m, Map)]
-    terms = _needed(program, maps, (a for s in scans for a in s.args), stop=False) if len(scans) > 1 else set()
-    return len({(s.kind, s.dtype) for s in scans}) == 1 and names.isdisjoint(terms)
-
-
-def _needed(program: Program, maps: Sequence[Map], names: Iterable[str], stop: bool = True) -> set[str]:
-    """The values that lead to others; with ``stop``, not those in front of scans."""
-    ends = {s.name for s in program.scans} if stop else set()
+def _needed(program: Program, maps: Sequence[Map], names: Iterable[str]) -> set[str]:
+    """The values that lead to others, not those in front of scans."""
+    ends = {s.name for s in program.scans}
     found = set(names) - ends
     for step in reversed(maps):
         found |= set(step.args) - ends if step.name in found else set()

@@ -300,10 +300,8 @@ class Layout:
         self._inner = frozenset().union(*(s.axes for s in found if s.kind == "taps"))
         if not found:
             return None
-        scans = {(s.axes, s.reverse) if s.kind == "running" else () for s in found}
         if (
-            len(scans) > 1
-            or (len(found) > 1 and () in scans)
+            (len(found) > 1 and not self._runs_together(found))
             or (self._reduced and not self.pool)
             or self.moments_of
             or (self.builder.contraction and not self.pool)
@@ -315,6 +313,12 @@ class Layout:
         if self.pool:
             return None
         return list(step.axes) if step.kind == "running" else [s.output for s in step.slides if s.output != 0]
+
+    def _runs_together(self, found: list[Step]) -> bool:
+        """Whether steps are scans of one kind along the same axes, none of which runs over values of another one."""
+        kinds = {(s.kind, s.text, s.axes, s.reverse, s.dtype) for s in found}
+        before = self._leading_to([a for s in found for a in s.args])
+        return len(kinds) == 1 and found[0].kind == "running" and not any(self.needed[name] in found for name in before)
 
     def _pointwise(self, order: list[sympy.Symbol]) -> tuple[list[sympy.Symbol], list[sympy.Symbol]]:
         """Rows and columns without a reduction: contractions and moments have one dimension of columns."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
 from kgen.codegen.c_printer import load_statement, statement, store_statement
-from kgen.codegen.scanning import ScanParts, are_alike
+from kgen.codegen.scanning import ScanParts
 from kgen.codegen.space import Axis, Space
 from kgen.codegen.template import Rendering, Task, Template, parameter
 from kgen.compiler.graph.dtypes import value_type
@@ -27,8 +27,8 @@ class Scan(common.Vectorised):
 
 
 def takes(program: Program) -> bool:
-    """Programs with scans that are alike, and no value within an index."""
-    return are_alike(program) and not program.looks_up
+    """Programs with scans, and no value within an index."""
+    return bool(program.scans) and not program.looks_up
 
 
 def space(task: Task) -> Space:

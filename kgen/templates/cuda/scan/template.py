@@ -7,7 +7,7 @@ from functools import partial
 
 from kgen.codegen.arguments import arguments as pointers, rendering, sources
 from kgen.codegen.c_printer import block, row_statements, statement
-from kgen.codegen.scanning import ScanParts, are_alike
+from kgen.codegen.scanning import ScanParts
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
@@ -45,8 +45,8 @@ class Scan(common.Launched):
 
 
 def takes(program: Program) -> bool:
-    """Programs with scans that are alike, and no value within an index; with several, a thread takes a row."""
-    return are_alike(program) and (len(program.scans) == 1 or program.strided) and not program.looks_up
+    """Programs with scans, and no value within an index; with several, a thread takes a row."""
+    return bool(program.scans) and (len(program.scans) == 1 or program.strided) and not program.looks_up
 
 
 def space(task: Task) -> Space:
@@ -108,7 +108,9 @@ def space(task: Task) -> Space:
             ("vec", "own", "items"),
             f"more than {most} elements to a thread, or {_MOST_OF_SEVERAL} of several scans: it would spill or starve "
             "the multiprocessor",
-            lambda s: s.vec * s.own * s.items * len(program.scans) <= (most if len(program.scans) == 1 else _MOST_OF_SEVERAL),
+            lambda s: (
+                s.vec * s.own * s.items * len(program.scans) <= (most if len(program.scans) == 1 else _MOST_OF_SEVERAL)
+            ),
         ),
     )
     return Space(partial(Scan, task), axes, constraints)
