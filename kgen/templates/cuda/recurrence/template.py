@@ -144,6 +144,11 @@ class Recurrent(Schedule):
         return -(-self.of.hidden // (32 * self.per_vector))
 
     @property
+    def lane_rows(self) -> int:
+        """Rows that a warp reads at a time."""
+        return max(1, min(_MOST_LANE_VECTORS // self.lane_vectors, -(-self.slice // self.warps)))
+
+    @property
     def shared_bytes(self) -> int:
         of_states = (2 if self.tiled else 4) * self.terms * self.padded_slice * self.pitch
         of_exponents = 4 * self.padded_slice if self.split else 0
@@ -159,7 +164,7 @@ class Recurrent(Schedule):
         )
         elements = self.owned * (self.of.cell.gates * (1 + inner) + len(self.of.cell.states) * self.turns)
         if self.split:
-            return weights + elements + max(4 * self.lane_vectors, 8 + self.rows) + _OTHER_REGISTERS
+            return weights + elements + max(4 * self.lane_vectors * self.lane_rows, 8 + self.rows) + _OTHER_REGISTERS
         products = 4 + self.rows // 2 if self.narrow else self.warp_rows * self.together + 4 * self.together
         return weights + elements + 4 * (2 if self.ahead else 1) * self.in_flight + products + _OTHER_REGISTERS
 
@@ -309,6 +314,7 @@ def render(schedule: Recurrent) -> Rendering:
         "terms": schedule.terms,
         "state_type": symbol("__half") if schedule.split else element,
         "lane_vectors": schedule.lane_vectors,
+        "lane_rows": schedule.lane_rows,
         "type": element,
         "vector": "uint4" if schedule.narrow else "float4",
         "per_vector": schedule.per_vector,
