@@ -12,13 +12,22 @@ from kgen.compiler.loops.program import Load, Map, Program, Scan
 from kgen.compiler.operators.scans import SCANS
 
 
+def _needed(program: Program, maps: Sequence[Map], names: Iterable[str]) -> set[str]:
+    """The values that lead to others, not those in front of scans."""
+    ends = {s.name for s in program.scans}
+    found = set(names) - ends
+    for step in reversed(maps):
+        found |= set(step.args) - ends if step.name in found else set()
+    return found
+
+
 @dataclass(frozen=True)
 class ScanParts:
-    """The element values that lead to the scan, and those that stores need behind it; some are computed on both
+    """The element values that lead to scans, and those that stores need behind them; some are computed on both
     sides."""
 
     plan: Passes
-    scan: Scan
+    scans: tuple[Scan, ...]
     loads: tuple[Load, ...]
     maps: tuple[Map, ...]
     later_loads: tuple[Load, ...]
@@ -28,21 +37,19 @@ class ScanParts:
     def of(program: Program) -> ScanParts:
         plan = passes_of(program, keep=True)
         (only,) = plan.passes
-        (scan,) = program.scans
         maps = [m for m in only.maps if isinstance(m, Map)]
-
-        def needed(names: Iterable[str]) -> set[str]:
-            found = set(names) - {scan.name}
-            for step in reversed(maps):
-                found |= set(step.args) - {scan.name} if step.name in found else set()
-            return found
-
-        before, behind = needed(scan.args), needed(s.arg for s in program.stores)
+        before = _needed(program, maps, (a for s in program.scans for a in s.args))
+        behind = _needed(program, maps, (s.arg for s in program.stores))
         return ScanParts(
-            plan, scan,
+            plan, program.scans,
             tuple(x for x in only.loads if x.name in before), tuple(m for m in maps if m.name in before),
             tuple(x for x in only.loads if x.name in behind), tuple(m for m in maps if m.name in behind),
         )  # fmt: skip
+
+    @property
+    def scan(self) -> Scan:
+        """The first scan, which the others are like."""
+        return self.scans[0]
 
     @property
     def of_pairs(self) -> bool:

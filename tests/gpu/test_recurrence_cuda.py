@@ -21,6 +21,7 @@ CASES = {
     "bfloat16, a wave": ("return torch.cat(self.f(x, (y, y))[1], 2)", "self.f = nn.LSTM(40, 104, 3, batch_first=True).bfloat16()", "torch.randn(11, 70, 40).bfloat16(), torch.randn(3, 11, 104).bfloat16()"),
     "float16, both directions": ("return self.f(x, y)[0]", "self.f = nn.GRU(40, 256, bidirectional=True).half()", "torch.randn(70, 33, 40).half(), torch.randn(2, 33, 256).half()"),
     "bfloat16, a large layer": ("return self.f(x)[0] + y", "self.f = nn.LSTM(64, 1024).bfloat16()", "torch.randn(20, 64, 64).bfloat16(), torch.randn(1024).bfloat16()"),
+    "a large layer in turns": ("return self.f(x)[0] + y", "self.f = nn.LSTM(64, 1024)", "torch.randn(20, 64, 64), torch.randn(1024)"),
     "one layer without biases": ("return self.f(x)[0] + y", "self.f = nn.RNN(40, 516, bias=False)", "torch.randn(30, 5, 40), torch.randn(516)"),
 }  # fmt: skip
 

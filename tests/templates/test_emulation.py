@@ -250,18 +250,21 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "sums of small products of a map": (("return torch.bmm(x.exp(), y)", "", "torch.randn(66, 5, 36), torch.randn(66, 36, 34)", "x, y"), "small_product", [{"warps": 1}]),
     "small products of maps that lie the other way": (
         ("return (x.exp().mT @ y)[:, self.i] + 1.0", "self.register_buffer('i', torch.tensor([3, 3, 0, 19, 8]))", "torch.randn(66, 36, 20), torch.randn(66, 36, 34)", "x, y"), "small_product", [{"warps": 2}]),
+    "sums over the states of a scan": (
+        ("h, o = x.new_zeros(3, 40, 4), []\nfor t in range(9):\n    h = torch.exp(x[:, t, :, None] * y) * h + b[:, t, None, :4]\n    o.append((h * b[:, t, None, 4:]).sum(-1))\nreturn torch.stack(o, 1) * x",
+         "", "torch.rand(3, 9, 40), -torch.rand(40, 4), torch.rand(3, 9, 8)", "x, y, b"), "scan", [{"items": 4}, {"items": 1}]),
     "a wave of recurrent layers": (
         ("return torch.cat([*self.lstm(x, (y, y))[1]], 2)", "self.lstm = nn.LSTM(6, 36, 3)", "torch.randn(4, 5, 6), torch.randn(3, 5, 36)", "x, y"), _RECURRENT, [
-            {"units": 12, "slice": 5}, {"units": 36, "slice": 2, "together": 1}]),
+            {"units": 12, "slice": 5, "terms": 1}, {"units": 36, "slice": 2, "together": 1}, {"slice": 5, "terms": 2, "rows": 16}]),
     "a recurrent layer in both directions": (
         ("return self.gru(x)[0]", "self.gru = nn.GRU(6, 132, bidirectional=True, batch_first=True, bias=False)", "torch.randn(7, 3, 6)", "x"), r"linear\(library\) \+ recurrence", [
-            {"slice": 7}, {"slice": 4}]),
+            {"slice": 7, "terms": 1}, {"slice": 4, "terms": 1}, {"slice": 4, "terms": 2, "rows": 32}]),
     "bfloat16, a wave of recurrent layers": (
         ("return torch.cat([*self.lstm(x, (y, y))[1]], 2)", "self.lstm = nn.LSTM(8, 40, 3).bfloat16()", "torch.randn(4, 5, 8).bfloat16(), torch.randn(3, 5, 40).bfloat16()", "x, y"), _RECURRENT, [
-            {"units": 16, "slice": 5, "warps": 8}, {"units": 16, "slice": 2, "warps": 4}]),
+            {"units": 16, "slice": 5, "warps": 8, "rows": 32}, {"units": 16, "slice": 2, "warps": 4}]),
     "float16, a recurrent layer in both directions": (
         ("return self.gru(x)[0]", "self.gru = nn.GRU(8, 136, bidirectional=True, batch_first=True, bias=False).half()", "torch.randn(19, 3, 8).half()", "x"), r"linear\(library\) \+ recurrence", [
-            {"slice": 19}]),
+            {"slice": 19, "rows": 16}]),
     "sums along the rows that they are of": (("y = x.sum(1, keepdim=True)\nreturn torch.cat([x - y, y.expand(70, 36) * 2.0], 1)", "", "torch.randn(70, 36)", "x"),
                                              r"inner_reduction\[sum, sub, mul\] \+ pointwise", [{"row_per": "warp"}]),
 }  # fmt: skip
@@ -391,6 +394,20 @@ def test_rows_that_are_not_finite_spoil_no_other_least_of_a_group(device: Device
         new.load_state_dict(model.state_dict())
         with torch.no_grad():
             torch.testing.assert_close(device.run(new, [x]), model(x), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_states_that_are_not_finite_spoil_no_row_that_tensor_cores_multiply(device: Device) -> None:
+    """An infinity gives gates of 0 and 1, as in PyTorch; other rows differ in size by far more than float16 tells apart."""
+    init = "self.lstm = nn.LSTM(6, 36, bias=False)"
+    loaded = made(source("return self.lstm(x, (y, z))[0]", "torch.randn(3, 5, 6), torch.randn(1, 5, 36), torch.zeros(1, 5, 36)", init, "x, y, z"))
+    torch.manual_seed(0)
+    model, (x, y, z) = loaded.model(), loaded.inputs()
+    y[0, 1, 3], y[0, 2, 7] = float("inf"), float("nan")
+    y[0, 3], y[0, 4], x[:, 4] = y[0, 3] * 1e6, y[0, 4] * 1e-12, 0.0
+    new = device.module(candidate(loaded, r"linear\(library\) \+ recurrence", {"terms": 2}, 9)).ModelNew().eval()
+    new.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(device.run(new, [x, y, z]), model(x, y, z), rtol=1e-4, atol=1e-23, equal_nan=True)
 
 
 @pytest.mark.parametrize("special", [float("inf"), float("nan")])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: Names that kernels use for themselves; a value of the graph that has one of them is called otherwise.
 RESERVED = frozenset(
-    "outer across along lines tiles row rows col lane line step item j at begin end first last vector vectors tile "
+    "outer across along lines tiles row rows col lane line step item i j r at begin end first last vector vectors tile "
     "count shift sum square mean squares "
     "of number N K LD GROUP GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
     "tap tap_a tap_b tap_c tap_d in_a in_b in_c in_d out_a out_b out_c out_d inside_row running totals warp so_far "

@@ -295,24 +295,30 @@ class Layout:
         return frozenset().union(*(s.varies for s in self.needed.values())) - self._inner
 
     def _around(self) -> list[sympy.Symbol] | None:
-        """The axes that a window moves along, or that a scan runs along; ``None`` where the program has neither."""
+        """The axes that a window moves along, or that scans run along; ``None`` where the program has neither."""
         found = [s for s in self.needed.values() if s.kind in ("taps", "running")]
         self._inner = frozenset().union(*(s.axes for s in found if s.kind == "taps"))
         if not found:
             return None
         if (
-            len(found) > 1
+            (len(found) > 1 and not self._runs_together(found))
             or (self._reduced and not self.pool)
             or self.moments_of
             or (self.builder.contraction and not self.pool)
         ):
             raise NotFusable("a window or a scan and another one, a reduction or a contraction are two kernels")
-        (step,) = found
+        step = found[0]
         if any(not isinstance(s.output, sympy.Symbol) and s.output != 0 for s in step.slides):
             raise NotFusable("the result of a window is read through a view")
         if self.pool:
             return None
         return list(step.axes) if step.kind == "running" else [s.output for s in step.slides if s.output != 0]
+
+    def _runs_together(self, found: list[Step]) -> bool:
+        """Whether steps are scans of one kind along the same axes, none of which runs over values of another one."""
+        kinds = {(s.kind, s.text, s.axes, s.reverse, s.dtype) for s in found}
+        before = self._leading_to([a for s in found for a in s.args])
+        return len(kinds) == 1 and found[0].kind == "running" and not any(self.needed[name] in found for name in before)
 
     def _pointwise(self, order: list[sympy.Symbol]) -> tuple[list[sympy.Symbol], list[sympy.Symbol]]:
         """Rows and columns without a reduction: contractions and moments have one dimension of columns."""

@@ -27,7 +27,7 @@ class Scan(common.Vectorised):
 
 
 def takes(program: Program) -> bool:
-    """Programs with one scan, and no value within an index."""
+    """Programs with scans, and no value within an index."""
     return bool(program.scans) and not program.looks_up
 
 
@@ -54,14 +54,16 @@ def render(schedule: Scan) -> Rendering:
         return replace(of, access=replace(of.access, spelled=tuple(named.items())))
 
     value = value_type(parts.scan.dtype)
-    carry = f"carry[line{' - begin' if lines else ''}]"
+    at, several = f"[line{' - begin' if lines else ''}]", len(parts.scans) > 1
+    carries = [(scan, f"carry{f'[{number}]' * several}{at}") for number, scan in enumerate(parts.scans)]
     before = [*parts.plan.row_loads, *parts.plan.row_maps, *parts.loads, *parts.maps]
     body = [
         *map(step, before),
-        f"{carry} = {parts.on(carry, parts.scan.args)};",
-        f"const {value} {parts.scan.name} = static_cast<{value}>({carry});"
-        if value == "float"
-        else f"const {value} {parts.scan.name} = {carry};",
+        *(f"{carry} = {parts.on(carry, scan.args)};" for scan, carry in carries),
+        *(
+            f"const {value} {scan.name} = {f'static_cast<{value}>({carry})' if value == 'float' else carry};"
+            for scan, carry in carries
+        ),
         *(step(x) for x in (*parts.later_loads, *parts.later_maps) if x not in before),
         *(store_statement(spelled(s), written(s, args)) for s in program.stores),
     ]
@@ -69,6 +71,7 @@ def render(schedule: Scan) -> Rendering:
         "cols": cols,
         "lines": lines,
         "tile": schedule.tile,
+        "scans": len(parts.scans),
         "inner": inner.extent if inner and isinstance(inner.extent, int) else "rows",
         "start": f"{parts.start}.0" if value == "float" else parts.start,
         "running": "double" if value == "float" else value,

@@ -1,6 +1,7 @@
 """Recurrent layers in CUDA: one cooperative kernel takes all steps, with the weights in registers.
 
-States of float32 are multiplied by ordinary instructions, those of half types by tensor cores (mma).
+Tensor cores (mma) multiply states of half types. They multiply those of float32 in two float16 terms each, or else
+ordinary instructions do.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from kgen.compiler.loops.recurrence import CELL, HIDDEN, OUTPUT, Recurrence
 
 _MOST_WEIGHTS = 5 << 20  # elements; the registers of a large GPU hold as many
 _MOST_SLICE = 64  # rows of the batch
+_MOST_TURNS = 4  # whose states a block has in registers
 _MOST_IN_FLIGHT = 8  # vectors of a thread
 _MMA_ROWS, _MMA_STATES = 16, 16  # of a weight, and of the batch, that a warp's products of half types take
+_MOST_LANE_VECTORS = 8  # of a state of float32 that is split
 _OTHER_REGISTERS = 48  # of a thread, for addresses and what is loaded
 
 
@@ -30,6 +33,8 @@ class Recurrent(Schedule):
     units: int = parameter("hidden units of a block")
     warps: int = parameter("warps of a block")
     slice: int = parameter("rows of the batch that a team of blocks takes through the steps")
+    terms: int = parameter("float16 terms of a number of float32, for tensor cores: 2, or 1 for the number itself")
+    rows: int = parameter("rows of a weight that a warp multiplies on tensor cores")
     together: int = parameter("rows of the batch that a warp multiplies at once")
 
     @property
@@ -42,6 +47,16 @@ class Recurrent(Schedule):
         return is_narrow(self.of.dtype)
 
     @property
+    def split(self) -> bool:
+        """Whether numbers of float32 are two float16 terms."""
+        return self.terms == 2
+
+    @property
+    def tiled(self) -> bool:
+        """Whether tensor cores multiply."""
+        return self.narrow or self.split
+
+    @property
     def threads(self) -> int:
         return 32 * self.warps
 
@@ -51,6 +66,14 @@ class Recurrent(Schedule):
         return -(-self.of.hidden // self.units)
 
     @property
+    def turns(self) -> int:
+        """Slices of a team that take turns at each step, where fewer teams than slices run beside each other."""
+        if self.of.depth > 1:
+            return 1
+        teams = max(1, self.task.hardware.multiprocessors // (self.blocks * len(self.of.layers)))
+        return min(-(-_batch(self.program) // (self.slice * teams)), _MOST_TURNS)
+
+    @property
     def k(self) -> int:
         """Elements of a state that are multiplied: four for each lane of a warp, once or more."""
         return -(-self.of.hidden // 128) * 128
@@ -58,7 +81,7 @@ class Recurrent(Schedule):
     @property
     def pitch(self) -> int:
         """Elements from a state to the next one in shared memory. Those of 16 bits begin in other banks."""
-        return self.k + 8 if self.narrow else self.k
+        return self.k + 8 if self.tiled else self.k
 
     @property
     def per_vector(self) -> int:
@@ -67,13 +90,13 @@ class Recurrent(Schedule):
 
     @property
     def groups(self) -> int:
-        """Groups of 16 rows of a weight of half types, each for a warp or for several."""
-        return -(-self.of.cell.gates * self.units // _MMA_ROWS)
+        """Groups of rows of a weight for tensor cores, each for a warp or for several."""
+        return -(-self.of.cell.gates * self.units // self.rows)
 
     @property
     def splits(self) -> int:
         """Warps that share rows of a weight, each with a part of k; 0 where groups of rows are more than warps."""
-        return self.warps // self.groups if self.narrow else 1
+        return self.warps // self.groups if self.tiled else 1
 
     @property
     def tiles(self) -> int:
@@ -83,12 +106,12 @@ class Recurrent(Schedule):
     @property
     def warp_rows(self) -> int:
         """Rows of a weight that a warp has."""
-        return _MMA_ROWS if self.narrow else -(-self.of.cell.gates * self.units // self.warps)
+        return self.rows if self.tiled else -(-self.of.cell.gates * self.units // self.warps)
 
     @property
     def padded_rows(self) -> int:
         """Rows of a weight that are multiplied."""
-        return self.warp_rows * (self.groups if self.narrow else self.warps)
+        return self.warp_rows * (self.groups if self.tiled else self.warps)
 
     @property
     def padded_slice(self) -> int:
@@ -113,23 +136,36 @@ class Recurrent(Schedule):
     @property
     def ahead(self) -> bool:
         """Whether outputs of the layer below are read a step ahead, so that they have come when the step begins."""
-        return self.of.depth > 1 and self.in_flight == self.vectors
+        return self.of.depth > 1 and self.in_flight == self.vectors and not self.split and self.turns == 1
+
+    @property
+    def lane_vectors(self) -> int:
+        """Vectors of a state that a lane reads where a warp reads the whole of it."""
+        return -(-self.of.hidden // (32 * self.per_vector))
+
+    @property
+    def lane_rows(self) -> int:
+        """Rows that a warp reads at a time."""
+        return max(1, min(_MOST_LANE_VECTORS // self.lane_vectors, -(-self.slice // self.warps)))
 
     @property
     def shared_bytes(self) -> int:
-        of_states, of_products = (
-            nbytes(self.of.dtype) * self.padded_slice * self.pitch,
-            4 * self.splits * self.padded_rows * self.slice,
-        )
-        return (of_states + of_products) * (2 if self.of.depth > 1 else 1)
+        of_states = (2 if self.tiled else 4) * self.terms * self.padded_slice * self.pitch
+        of_exponents = 4 * self.padded_slice if self.split else 0
+        of_products = 4 * self.splits * self.padded_rows * self.slice
+        return (of_states + of_exponents + of_products) * (2 if self.of.depth > 1 else 1)
 
     @cached_property
     def registers(self) -> int:
         """Registers that a thread needs, about."""
         inner = 2 if self.of.depth > 1 else 1
-        weights = inner * (4 * self.tiles if self.narrow else self.warp_rows * self.k // 32)
-        elements = self.owned * (self.of.cell.gates * (1 + inner) + len(self.of.cell.states))
-        products = 12 if self.narrow else self.warp_rows * self.together + 4 * self.together
+        weights = inner * (
+            4 * self.tiles * self.rows // _MMA_ROWS * self.terms if self.tiled else self.warp_rows * self.k // 32
+        )
+        elements = self.owned * (self.of.cell.gates * (1 + inner) + len(self.of.cell.states) * self.turns)
+        if self.split:
+            return weights + elements + max(4 * self.lane_vectors * self.lane_rows, 8 + self.rows) + _OTHER_REGISTERS
+        products = 4 + self.rows // 2 if self.narrow else self.warp_rows * self.together + 4 * self.together
         return weights + elements + 4 * (2 if self.ahead else 1) * self.in_flight + products + _OTHER_REGISTERS
 
 
@@ -147,6 +183,13 @@ def _weights(of: Recurrence) -> int:
     return sum(of.rows * of.hidden * (2 if layer.inner_weight else 1) for layer in of.layers)
 
 
+def _batch(program: Program) -> int:
+    """Rows of the batch, of the problem's own size."""
+    of = program.recurrence
+    assert of is not None
+    return of.batch if isinstance(of.batch, int) else program.rows
+
+
 def space(task: Task) -> Space:
     program = task.program()
     of, hardware = program.recurrence, task.hardware
@@ -154,13 +197,15 @@ def space(task: Task) -> Space:
     blocks = max(1, hardware.multiprocessors // len(of.layers))  # of a layer at most
     least = -(-of.hidden // blocks)
     units = tuple(dict.fromkeys(min(n, of.hidden) for n in (least, -(-least // 4) * 4, 2 * least, 4 * least)))
-    batch = of.batch if isinstance(of.batch, int) else program.rows
+    batch = _batch(program)
     slices = tuple(dict.fromkeys(min(-(-batch // parts), _MOST_SLICE) for parts in (1, 2, 4)))
     axes = (
         Axis("units", units),
         Axis("warps", (8, 12, 16, 4)),
         Axis("slice", slices),
-        Axis("together", (_MMA_STATES,) if is_narrow(of.dtype) else (2, 4, 1)),
+        Axis("terms", (1,) if is_narrow(of.dtype) else (2, 1)),
+        Axis("rows", (2 * _MMA_ROWS, _MMA_ROWS)),
+        Axis("together", (_MMA_STATES,) if is_narrow(of.dtype) else (_MMA_STATES, 2, 4, 1)),
     )
     return Space(
         partial(Recurrent, task),
@@ -168,7 +213,7 @@ def space(task: Task) -> Space:
         (
             Constraint(
                 "registers",
-                ("units", "warps", "slice", "together"),
+                ("units", "warps", "slice", "terms", "rows", "together"),
                 "its weights do not fit in registers",
                 lambda s: (
                     s.registers
@@ -177,39 +222,48 @@ def space(task: Task) -> Space:
             ),
             Constraint(
                 "shared_bytes",
-                ("units", "warps", "slice", "together"),
+                ("units", "warps", "slice", "terms", "rows", "together"),
                 "more shared memory than a block may have",
                 lambda s: s.shared_bytes <= hardware.shared_bytes_per_block,
             ),
             Constraint(
                 "sums",
-                ("units", "warps", "together"),
+                ("units", "warps", "terms", "together"),
                 "a lane has one sum at most of those that a warp adds up",
-                lambda s: s.narrow or s.warp_rows * s.together <= 32,
+                lambda s: s.tiled or s.warp_rows * s.together <= 32,
             ),
             Constraint(
                 "idle_warps",
-                ("units", "warps"),
+                ("units", "warps", "terms"),
                 "a warp without a row of the weights waits for the others",
-                lambda s: s.narrow or s.warps <= of.cell.gates * s.units,
+                lambda s: s.tiled or s.warps <= of.cell.gates * s.units,
             ),
             Constraint(
                 "whole_parts",
-                ("units", "warps"),
-                "warps share groups of 16 rows of the weights, each with as large a part of k",
-                lambda s: not s.narrow or (s.splits > 0 and s.warps % s.groups == 0 and s.k // 16 % s.splits == 0),
+                ("units", "warps", "terms", "rows"),
+                "warps share groups of rows of the weights, each with as large a part of k",
+                lambda s: not s.tiled or (s.splits > 0 and s.warps % s.groups == 0 and s.k // 16 % s.splits == 0),
             ),
             Constraint(
                 "tensor_cores",
-                ("together",),
-                "products of half types need the tensor cores of sm_80",
-                lambda s: not s.narrow or hardware.capability >= 80,
+                ("terms", "rows", "together"),
+                "products of float16 need the tensor cores of sm_80, which take 16 rows of the batch",
+                lambda s: (
+                    s.tiled == (s.together == _MMA_STATES)
+                    and (hardware.capability >= 80 if s.tiled else s.rows == _MMA_ROWS)
+                ),
+            ),
+            Constraint(
+                "lane_vectors",
+                ("terms",),
+                "a state that is split lies in the registers of one warp",
+                lambda s: not s.split or s.lane_vectors <= _MOST_LANE_VECTORS,
             ),
             Constraint(
                 "whole_groups",
-                ("slice", "together"),
+                ("slice", "terms", "together"),
                 "a group of rows that is larger than a slice multiplies zeros",
-                lambda s: s.narrow or s.together <= s.slice,
+                lambda s: s.tiled or s.together <= s.slice,
             ),
         ),
     )
@@ -255,6 +309,12 @@ def render(schedule: Recurrent) -> Rendering:
         "warp_rows": schedule.warp_rows,
         "padded_rows": schedule.padded_rows,
         "narrow": schedule.narrow,
+        "split": schedule.split,
+        "turns": schedule.turns,
+        "terms": schedule.terms,
+        "state_type": symbol("__half") if schedule.split else element,
+        "lane_vectors": schedule.lane_vectors,
+        "lane_rows": schedule.lane_rows,
         "type": element,
         "vector": "uint4" if schedule.narrow else "float4",
         "per_vector": schedule.per_vector,
@@ -262,6 +322,7 @@ def render(schedule: Recurrent) -> Rendering:
         "warps": schedule.warps,
         "groups": schedule.groups,
         "tiles": schedule.tiles,
+        "of_warp": schedule.rows // _MMA_ROWS,
         "splits": schedule.splits,
         "mma": symbol(DTYPES[of.dtype].mma) if schedule.narrow else "",
         "peek": symbol("peek_halves" if schedule.narrow else "peek"),

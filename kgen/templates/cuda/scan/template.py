@@ -18,6 +18,7 @@ from kgen.templates.cuda import common
 
 #: The C types of running values. A product of many values leaves float's range and comes back, where no infinity does.
 RUNNING = {"sum": "float", "prod": "double", "linear": "LinearMap<double>"}
+_MOST_OF_SEVERAL = 64  # elements of all scans of a thread
 _FLOATS = {"float": 1, "LinearMap<double>": 4}  # that a running value takes, if not two
 
 
@@ -44,8 +45,8 @@ class Scan(common.Launched):
 
 
 def takes(program: Program) -> bool:
-    """Programs with one scan, and no value within an index."""
-    return bool(program.scans) and not program.looks_up
+    """Programs with scans, and no value within an index; with several, a thread takes a row."""
+    return bool(program.scans) and (len(program.scans) == 1 or program.strided) and not program.looks_up
 
 
 def space(task: Task) -> Space:
@@ -55,7 +56,7 @@ def space(task: Task) -> Space:
     few = program.rows < 2 * max(task.hardware.multiprocessors, 1)
     axes = (
         Axis("row_per", ("line",) if program.strided else ("block", "warp", "line")),
-        Axis("block", (512, 256, 128, 1024)),
+        Axis("block", (512, 256, 128, 1024) if len(program.scans) == 1 else (128, 64, 256)),
         common.vector_axis(program),
         Axis("items", (4, 2, 1, 8)),
         Axis("splits", (32, 128, 8, 1) if few and not program.strided else (1,)),
@@ -105,8 +106,11 @@ def space(task: Task) -> Space:
         Constraint(
             "registers",
             ("vec", "own", "items"),
-            f"more than {most} elements to a thread: it would spill or starve the multiprocessor",
-            lambda s: s.vec * s.own * s.items <= most,
+            f"more than {most} elements to a thread, or {_MOST_OF_SEVERAL} of several scans: it would spill or starve "
+            "the multiprocessor",
+            lambda s: (
+                s.vec * s.own * s.items * len(program.scans) <= (most if len(program.scans) == 1 else _MOST_OF_SEVERAL)
+            ),
         ),
     )
     return Space(partial(Scan, task), axes, constraints)
@@ -141,13 +145,16 @@ def render(schedule: Scan) -> Rendering:
         "double": f"{parts.start}.0",
         "LinearMap<double>": f"{symbol('linear_map')}(1.0, {parts.start}.0)",
     }.get(running, parts.start)
+    neutral = f"{symbol('linear_map')}(1.0f, 0.0f)" if parts.of_pairs and lines and value == "float" else start
     backwards, cols, tile = parts.scan.reverse, program.cols, schedule.tile
-    name, arg = (
-        parts.scan.name,
-        f"{symbol('linear_map')}{term.removeprefix('LinearMap')}({', '.join(parts.scan.args)})"
+    several = len(parts.scans) > 1
+    numbers = [f"[{number}]" * several for number in range(len(parts.scans))]
+    made = [
+        f"{symbol('linear_map')}{term.removeprefix('LinearMap')}({', '.join(scan.args)})"
         if parts.of_pairs
-        else parts.scan.args[0],
-    )
+        else scan.args[0]
+        for scan in parts.scans
+    ]
     place = f"item * {32 * vec} + j * 32 + lane" if turned else f"(item * 32 + lane){f' * {vec}' if vec > 1 else ''}"
     at = "first + item" if lines else f"first + {f'warp * {tile // warps} + ' if warps > 1 else ''}{place}"
     col = f"const int col = {f'{cols - schedule.vec} - ({at})' if backwards else at};"
@@ -165,7 +172,7 @@ def render(schedule: Scan) -> Rendering:
     mine = f"turned[{'warp' if warps > 1 else 'threadIdx.x / 32'}]"
     inner += [
         *(statement(m, "cuda") for m in parts.maps),
-        f"{f'{mine}[j * 32 + lane]' if turned else element} = {arg};",
+        *(f"{f'{mine}[j * 32 + lane]' if turned else element}{at} = {arg};" for at, arg in zip(numbers, made)),
     ]
     load = [col, *guarded(inner)] if turned else [col, *guarded([*outer, *each(inner)])]
     if turned:
@@ -183,7 +190,7 @@ def render(schedule: Scan) -> Rendering:
             *load[:-1],
             *(
                 f"}} {line}" if not number else line
-                for number, line in enumerate(block("else", each([f"{element} = {start};"])))
+                for number, line in enumerate(block("else", each([f"{element}{at} = {neutral};" for at in numbers])))
             ),
         ]
     outer, inner = common.load_statements(parts.later_loads, schedule.vec, sources(args))
@@ -196,7 +203,10 @@ def render(schedule: Scan) -> Rendering:
         else parts.combined("earlier", element) + (".summand" if parts.of_pairs else "")
     )
     inner = [
-        f"const {value} {name} = {here if running == value else f'static_cast<{value}>({here})'};",
+        *(
+            f"const {value} {scan.name} = {here + at if running == value else f'static_cast<{value}>({here + at})'};"
+            for scan, at in zip(parts.scans, numbers)
+        ),
         *inner,
         *(statement(m, "cuda") for m in parts.later_maps),
         *put,
@@ -210,8 +220,8 @@ def render(schedule: Scan) -> Rendering:
         store = [*order, "__syncwarp();", *each([col, *guarded(inner)]), "__syncwarp();"]
     else:
         store = [col, *guarded([*outer, *gather, *each(inner), *close])]
-    terms = ("running[item].factor", "running[item].summand") if parts.of_pairs else ("running[item]",)
-    carry_on = parts.on("carry", terms)
+    fields = (".factor", ".summand") if parts.of_pairs else ("",)
+    carry_on = [parts.on(f"carry{at}", [f"running[item]{at}{field}" for field in fields]) for at in numbers]
     within = (
         "for (int j = 1; j < {v}; ++j) running[item][j] = {c};"
         if not reverse
@@ -239,7 +249,9 @@ def render(schedule: Scan) -> Rendering:
         "on_from_here": parts.combined(
             "so_far", f"{symbol('map_of_lane') + '(' if parts.of_pairs else '__shfl_sync(~0u, '}through, 31)"
         ),
-        "carry_on": carry_on if lines else parts.combined("carry", "totals[side][other]" if warps > 1 else "so_far"),
+        "several": len(parts.scans) if several else 0,
+        "carried": list(zip(numbers, carry_on)) if lines else [],
+        "carry_on": "" if lines else parts.combined("carry", "totals[side][other]" if warps > 1 else "so_far"),
         "earlier": parts.combined("ahead", "before[item]"),
         "load": load,
         "store": store,

@@ -19,7 +19,7 @@ from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Load, Program, SmallProduct
 from kgen.templates.cuda import common
 
-_MOST_BYTES = 47 << 10  # of shared memory that every block has without asking, but for maxima
+_MOST_BYTES = 48 << 10  # of shared memory that every block has without asking
 _MOST_SUMS = 64  # registers of a thread for sums
 _MOST_HELD = 64  # and for elements of an operand, until their maximum is known
 _SUMS = "sums"  # as a tensor of the kernel
@@ -60,6 +60,11 @@ class Small(common.Launched):
         return self.of.left == self.of.right and self.of.turned[0] == self.of.turned[1]
 
     @property
+    def lines(self) -> int:
+        """Lines of a matrix's operands."""
+        return max(self.of.rows, self.of.cols) if self.once else self.of.rows + self.of.cols
+
+    @property
     def floats(self) -> int:
         """Of shared memory for a matrix, in float32: the terms of both operands, then the sums."""
         lines = 16 * (max(self.row_tiles, self.col_tiles) if self.once else self.row_tiles + self.col_tiles)
@@ -88,7 +93,7 @@ def space(task: Task) -> Space[Small]:
             "shared_memory",
             ("warps", "matrices"),
             "the matrices do not fit a block's shared memory",
-            lambda s: 4 * s.floats * s.matrices <= _MOST_BYTES,
+            lambda s: 4 * (s.floats + s.lines) * s.matrices <= _MOST_BYTES,
         ),
         Constraint(
             "registers",
@@ -143,6 +148,7 @@ def render(schedule: Small) -> Rendering:
         "col_tiles": schedule.col_tiles,
         "line": schedule.line,
         "floats": schedule.floats,
+        "lines_of_matrix": schedule.lines,
         "operands": operands,
         "behind": _behind(of, schedule, sources(args)),
         "results": of.behind.cols,
