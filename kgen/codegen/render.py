@@ -184,6 +184,7 @@ class _File:
             control=all(w.plan.control for w in self.ways),
             rewrites=tuple(dict.fromkeys(r for w in self.ways for r in w.plan.rewrites)),
             plan_data=plan,
+            functions=tuple(name for name, _ in self.kernels),
         )
 
     @property
