@@ -13,8 +13,7 @@ from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Tensor
 from kgen.compiler.graph.library_call import Value, X, functional
 from kgen.compiler.rewrites.view_nodes import permuted, reshaped
 
-#: Elements of a window; convolutions of less take their images in tiles. cuDNN takes 0.59 ms for 64 images of 196
-#: windows of 16 x 16 in bfloat16, and cuBLAS 0.03 ms for the product of their rows (H200).
+#: Elements of a window. A convolution of fewer takes its images in tiles.
 LEAST_TAPS = 64
 
 
