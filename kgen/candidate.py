@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Iterable, Mapping, Sequence, TypeVar
@@ -43,6 +43,9 @@ SHORT = 12  #: how many characters of an identity people are shown
 #: allocation has unused bytes of the allocation in front of it, :data:`GAP` at least.
 LAUNCH, GAP = "launch", 256
 ENTRY = "_entry"  #: the function of a rendered file that does all of forward in one call of C, or returns None
+
+#: Kernels of a plan. A problem with no more is tuned as whole files, and its kernels are not timed inside of them.
+FEW_KERNELS = 12
 
 MODES = ("train", "eval")  #: of a plan for both modes, in their order
 
@@ -150,7 +153,8 @@ class Candidate:
     from outside has no plan.
     ``origin`` is own where rendering gives this text, byte for byte, and foreign otherwise.
     ``control`` marks a candidate without a kernel of its own. It is shown, and never exported as a speedup.
-    ``kernels`` counts its own kernels: the first tie-break between equally fast candidates.
+    ``kernels`` counts its own kernels: the first tie-break between equally fast candidates. ``functions`` are their
+    launchers in the order of the kernels, where kgen has just rendered the text.
     """
 
     source: str
@@ -162,6 +166,7 @@ class Candidate:
     origin: Trust = Trust.OWN
     rewrites: tuple[str, ...] = ()
     plan_data: Plan = Plan()
+    functions: tuple[str, ...] = field(default=(), compare=False)
 
     @cached_property
     def id(self) -> str:

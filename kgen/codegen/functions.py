@@ -12,15 +12,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kgen.candidate import Params
+from kgen.codegen.arguments import signature
 from kgen.codegen.template import Argument, Rendering, Task
 from kgen.compiler.loops.canonical import digest
 
 
 @dataclass
 class Functions:
-    """The texts of kernels with their symbols, each function once, in the order in which they were added."""
+    """The texts of kernels with their symbols, each function once, in the order in which they were added.
+
+    ``launchers`` are their names in C with the pointers that they take.
+    """
 
     texts: list[str] = field(default_factory=list)
+    launchers: list[tuple[str, str]] = field(default_factory=list)
     symbols: list[str] = field(default_factory=list)
     _known: dict[tuple[object, ...], tuple[str, Rendering]] = field(default_factory=dict)
 
@@ -35,6 +40,9 @@ class Functions:
         if rendering.before or key not in self._known:
             self.texts.append(text)
             self.symbols += rendering.symbols
+            before = [(rendering.before.launcher, rendering.before.arguments)] if rendering.before else []
+            for launcher, arguments in (*before, (task.kernel.name, rendering.arguments)):
+                self.launchers.append((launcher, signature(arguments)["launcher_parameters"]))
             self._known.setdefault(key, (task.kernel.name, rendering))
             return task.kernel.name, rendering
         name, first = self._known[key]

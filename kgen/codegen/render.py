@@ -18,6 +18,7 @@ from kgen.codegen.functions import Functions
 from kgen.codegen.linker import helpers
 from kgen.codegen.memory import Run
 from kgen.codegen.module_source import ModuleSource, module_source
+from kgen.codegen.parts import in_parts
 from kgen.codegen.registry import template_for
 from kgen.codegen.symbols import extension, linked, symbol
 from kgen.codegen.target import target
@@ -183,6 +184,7 @@ class _File:
             control=all(w.plan.control for w in self.ways),
             rewrites=tuple(dict.fromkeys(r for w in self.ways for r in w.plan.rewrites)),
             plan_data=plan,
+            functions=tuple(name for name, _ in self.kernels),
         )
 
     @property
@@ -204,7 +206,13 @@ class _File:
         of_entry = self._entry()
         texts, symbols = zip(*self._launches(runs, of_entry))
         needed = [*kernels.symbols, *(name for of in symbols for name in of)]
-        kernel_source = translation_unit([*kernels.texts, *texts], needed, self.device_type) if kernels.texts else ""
+        parts = in_parts(kernels.texts) if KINDS[self.device_type].accelerator else []
+        if len(parts) > 1:
+            of_parts = {"parts": parts, "launchers": kernels.launchers, "launches": "\n\n".join(texts)}
+            whole = [_environment().get_template("parts.j2").render(of_parts)]
+        else:
+            whole = [*kernels.texts, *texts]
+        kernel_source = translation_unit(whole, needed, self.device_type) if kernels.texts else ""
         flags = compiler_flags(
             self.hardware, (f for _, r in self.kernels for f in r.flags), any(r.specific for _, r in self.kernels)
         )
@@ -234,6 +242,7 @@ class _File:
                 self.launching == GRAPH,
             ),
             "kernel_source": kernel_source,
+            "parts": 1 + len(parts) if len(parts) > 1 else 1,
             "source_constant": self.target.source_constant,
             "flags_constant": self.target.flags_constant,
             "flags": _list(flags),

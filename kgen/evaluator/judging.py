@@ -153,6 +153,7 @@ class Judging:
             str(self._log),
             own_share=self._profile.own_share,
             replaced=self._profile.replaced,
+            kernel_ms=tuple(self._profile.kernel_ms.items()),
         )
 
     def _end(self, slots: threading.BoundedSemaphore) -> None:

@@ -232,6 +232,8 @@ class Evaluation:
     own_share: float | None = None  #: of the device's time, in kernels of its own, where it was profiled; not stored
     #: The share of the problem's operators that it does not call, where they were counted. It is not stored.
     replaced: float | None = None
+    #: Milliseconds of the device's functions in one call, by their names, of a file with many kernels. Not stored.
+    kernel_ms: tuple[tuple[str, float], ...] = ()
 
     @property
     def error_ratio(self) -> float | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+from kgen.candidate import FEW_KERNELS
 from kgen.codegen.registry import templates
 from kgen.compiler.fusion.reasons import why_library
 from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library, Step
@@ -23,7 +24,6 @@ from kgen.tuning.tasks.assembly import Results
 from kgen.tuning.tasks.parts import Catalogue, Part
 from kgen.tuning.tasks.task import TaskMaker
 
-FEW_KERNELS = 12  #: of each likely plan; a problem with no more is tuned as whole files
 LIKELY = 2.0  #: times the least predicted time; options of no more are tuned
 _MOST_OPTIONS = 8  #: options that are tuned
 _LIBRARY_WINS = 1.03  #: times the library's time; a slower kernel is left to it in a further option

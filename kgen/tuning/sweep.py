@@ -56,6 +56,7 @@ from kgen.tuning.search import STRATEGIES, TASKS, Point, Search, chosen
 from kgen.tuning.search.assembled import Assembled
 from kgen.tuning.search.listed import Listed
 from kgen.tuning.tasks.bench import Place
+from kgen.tuning.tasks.inside import inside_ms
 from kgen.tuning.time_budget import LEAST_FINAL_SECONDS, TimeBudget
 
 HOPELESS_TRIES = 2  # candidates of each plan on average; limit where no plan is predicted to beat the library
@@ -427,7 +428,8 @@ class _Sweep:
             for outcome, ms in zip(outcomes, found):
                 point = self.points[outcome.candidate.id]
                 self.answers[point] = ms
-                search.tell(point, ms, refused=outcome.evaluation.status in _ERRS)
+                inside = inside_ms(outcome.candidate.functions, dict(outcome.evaluation.kernel_ms))
+                search.tell(point, ms, refused=outcome.evaluation.status in _ERRS, inside=inside)
             if self.judged.found_right:  # on a CPU, the check needs the cores: first results come first
                 self.health.ask()
             self.health.keep()

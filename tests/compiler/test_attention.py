@@ -53,6 +53,11 @@ def test_a_window_is_made_by_maps() -> None:
     assert parts.scale is None and parts.diagonal is None and parts.elements
 
 
+def test_a_mask_of_truth_values_is_read_by_maps() -> None:
+    parts = found(f"{QKV}\nreturn (q @ k.mT).masked_fill(m, -torch.inf).softmax(-1) @ v", "torch.randn(2, 12, 96), torch.eye(12) < 0", "x, m")
+    assert [(load.tensor, load.dtype) for load in parts.loads] == [("m", "bool")]
+
+
 def test_probabilities_that_are_returned_are_stored_by_another_kernel() -> None:
     plan = _plan(f"{QKV}\np = (q @ k.mT).softmax(-1)\nreturn p, p @ v", "torch.randn(2, 12, 96)")
     assert all(attention(plan.program(kernel)) is None for kernel in plan.kernels)

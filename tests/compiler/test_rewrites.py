@@ -107,6 +107,8 @@ APPLIES = {
         "return torch.einsum('bzc,bcn->bzn', x, torch.cat([torch.zeros_like(x[:, :1]), x[:, 1:]], 1))", "", "torch.randn(3, 4, 4)", "eval", (), "parts_of_einsums", ["slice", "slice", "aten.einsum.default"]),
     "an einsum of a concatenation that ends with zeros": (
         "return torch.einsum('bzc,bcn->bn', x, torch.cat([x[:, :1], x[:, 1:3], torch.zeros_like(x[:, 3:5])], 1))", "", "torch.randn(3, 6, 5)", "eval", (), "parts_of_einsums", ["slice", "slice", "cat", "slice", "aten.einsum.default"]),
+    "windows side by side are rows": ("return self.c(x)", "self.c = nn.Conv2d(3, 5, 8, stride=8)", "torch.randn(2, 3, 16, 24)", "eval", (), "patches_as_rows", ["view", "permute", "copy", "view", "linear", "permute", "view"]),
+    "windows of a sequence are rows": ("return self.c(x)", "self.c = nn.Conv1d(2, 5, 64, stride=64, bias=False)", "torch.randn(2, 2, 128)", "eval", (), "patches_as_rows", ["view", "permute", "copy", "view", "linear", "permute", "view"]),
     "dropout goes in eval mode": ("return F.relu(F.dropout(x, 0.5, self.training))", "", None, "eval", (), "drop_identity", ["relu"]),
     "dropout that drops nothing goes in train mode": ("return F.relu(F.dropout(x, 0.0, True))", "", None, "train", (), "drop_identity", ["relu"]),
     "identities after one another go": ("return F.relu(self.a(self.b(x)).detach())", "self.a, self.b = nn.Dropout(0.0), nn.Dropout(0.0)", None, "train", (), "drop_identity", ["relu"]),
@@ -241,6 +243,7 @@ APPLIES = {
 LEAVES_ALONE = {
     "few channels in TF32": ("return self.a(x)", "self.a = nn.Conv2d(3, 4, 3)", "torch.randn(2, 3, 8, 8)", "eval", (LAST_IN_TF32,), "few_channels_by_threads"),
     "few channels whose statistics are not kept": ("y = self.n(self.a(x))\nreturn self.b(y)", "self.a, self.n, self.b = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3)", "torch.randn(2, 3, 8, 8)", "eval", (LAST_IN_TF32,), "exact_statistics"),
+    "windows that leave a column out": ("return self.c(x)", "self.c = nn.Conv2d(3, 5, 8, stride=8)", "torch.randn(2, 3, 16, 25)", "eval", (), "patches_as_rows"),
     "an einsum of which two parts are read": ("y = torch.einsum('bzc,bcn->bzn', x, x.mT)\nreturn y[:, 0], y[:, 1]", "", "torch.randn(3, 5, 4)", "eval", (), "parts_of_einsums"),
     "an einsum of zeros that are not summed over": ("return torch.einsum('bc,bcn->bcn', x[:, :, 0], torch.cat([x[:, :1] * 0, x[:, 1:]], 1))", "", "torch.randn(3, 5, 4)", "eval", (), "parts_of_einsums"),
     "a bag with a word that does not count": ("return F.embedding_bag(x, self.w, mode='sum', padding_idx=0)", "self.w = nn.Parameter(torch.randn(9, 4))", "torch.randint(0, 9, (5, 3))", "eval", (), "bags_to_sums"),

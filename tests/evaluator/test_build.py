@@ -1,5 +1,6 @@
 """Builds: reading a candidate's literals, keeping by content, what a killed build leaves, hashes and resources."""
 
+import ctypes
 import fcntl
 import json
 import os
@@ -74,6 +75,16 @@ def test_sources_that_compile_to_the_same_have_the_same_binary(builder):
     same = [builder.build(render(kernel=KERNEL + comment)).binary for comment in ("", "\n// more words\n")]
     other = builder.build(render(kernel=KERNEL.replace("0.70710678f", "0.7072f"))).binary
     assert same[0] == same[1] != other
+
+
+def test_parts_of_a_source_are_one_library(builder):
+    parts = 'extern "C" int two();\n#if !defined(PART) || PART == 0\nextern "C" int one() { return two() - 1; }\n#endif\n' \
+        '#if !defined(PART) || PART == 1\nextern "C" int two() { return 2; }\n#endif\n'
+    source = f"NAME = 'in_parts'\nPARTS = 2\nCFLAGS = ['-O0']\nCPP_SOURCE = {parts!r}\n"
+    report = builder.build(source)
+    assert report.ok, report.reason
+    assert ctypes.CDLL(str(builder.directory / "in_parts" / "in_parts.so")).one() == 1
+    assert read_extension(source).content == read_extension(source.replace("PARTS = 2", "")).content
 
 
 def test_what_a_killed_build_left_is_built_anew(builder):

@@ -68,3 +68,22 @@ def test_assignments_that_err_as_much_as_a_refused_one_come_last() -> None:
     strategy.tell(first, None)
     strategy.refuse(first)
     assert strategy.ask().option == 2
+
+
+def test_kernel_that_is_slower_inside_its_file_is_tuned_again_there() -> None:
+    search = Search(assembled(), ahead=1)
+    point = search.ask()
+    search.tell(point, 4.5, inside=(2.0, 2.0, None))
+    assert search.ask().choice[0] == 2
+
+
+def test_kernel_that_is_as_fast_inside_its_file_stays() -> None:
+    search = Search(assembled(), ahead=1)
+    search.tell(search.ask(), 2.5, inside=(1.1, 1.1, 0.5))
+    assert search.ask() == Point(1, (1, 0))
+
+
+def test_other_variants_of_a_task_are_expected_to_be_slower_once_three_are() -> None:
+    alone = KernelTimes("layer", (1.0, 1.0, 1.0, 2.0), (0.1,) * 4)
+    assert alone.inside({0: 2.0, 1: 1.5}).ms == (2.0, 1.5, 1.0, 2.0)
+    assert alone.inside({0: 2.0, 1: 1.5, 2: 1.8}).ms == (2.0, 1.5, 1.8, 3.0)

@@ -16,11 +16,13 @@ from typing import Sequence
 
 import sympy
 
+from kgen.compiler.graph.dtypes import is_float
 from kgen.compiler.loops.expr import Arg, Binary, Const, Where, const, where, x, y, z
 from kgen.compiler.loops.functions import expbelow, finite_max
 from kgen.compiler.loops.program import ELEMENT, ROW, Load, Map, Program, Reduce, Size, Strided
 
 _INFINITE = float("inf")
+_MASK = "bool"  #: the dtype of a tensor beside floating ones, that maps of logits read
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,11 @@ class _Reader:
             or scores.scans
         ):
             return None
-        if inner.dtype != outer.dtype or not isinstance(program.col_size, int) or not program.floats:
+        if inner.dtype != outer.dtype or not isinstance(program.col_size, int):
+            return None
+        if not all(is_float(dtype) or dtype == _MASK for dtype in program.tensor_dtypes.values()):
+            return None
+        if not all(is_float(store.dtype) for store in program.stores):
             return None
         if any(x.args for x in (*scores.reads, *program.reads)) or any(x.access.mask for x in program.loads):
             return None

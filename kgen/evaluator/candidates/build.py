@@ -42,6 +42,7 @@ from kgen.protocol import TRIES, BuildReport, KernelResources, Limits
 #: Sections of a library with its code; names and paths are in others.
 _CODE_SECTIONS = (".text", ".rodata", ".nv_fatbin")
 _TEXTS, _FLAGS = ("NAME", "CPP_SOURCE", "CUDA_SOURCE"), ("CFLAGS", "CUDA_FLAGS")  #: names of a candidate's literals
+_PARTS, _MOST_PARTS = "PARTS", 32  #: the literal with the number of parts of a source; their limit
 #: Environment variables that change what compilers do.
 _ENVIRONMENT = (
     "CPATH",
@@ -83,18 +84,24 @@ _KERNEL = re.compile(
 
 @dataclass(frozen=True)
 class Extension:
-    """The literals of one candidate's ``load_inline`` call."""
+    """The literals of one candidate's ``load_inline`` call.
+
+    ``parts`` says in how many files the builder compiles the source, beside each other: each of them with another value
+    of the macro ``PART``.
+    """
 
     name: str
     cpp_source: str
     cuda_source: str
     cflags: tuple[str, ...]
     cuda_flags: tuple[str, ...]
+    parts: int = 1
 
     @property
     def content(self) -> str:
-        """SHA-256 of everything that the compilers get."""
-        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
+        """SHA-256 of everything that the compilers get, in however many parts."""
+        given = {name: value for name, value in asdict(self).items() if name != "parts"}
+        return hashlib.sha256(json.dumps(given).encode()).hexdigest()
 
 
 def read_extension(source: str) -> Extension | None:
@@ -103,18 +110,21 @@ def read_extension(source: str) -> Extension | None:
     try:
         for node in syntax.parse(source).body:
             match node:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in (*_TEXTS, *_FLAGS):
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in (*_TEXTS, *_FLAGS, _PARTS):
                     if name in found:
                         return None
                     found[name] = ast.literal_eval(value)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
     name, *sources = (found.get(literal, "") for literal in _TEXTS)
+    parts = found.get(_PARTS, 1)
+    if type(parts) is not int or not 1 <= parts <= _MOST_PARTS or all(sources):
+        parts = 1
     flags = [found.get(literal, []) for literal in _FLAGS]
     lists = all(isinstance(group, (list, tuple)) for group in flags)
     texts = lists and all(isinstance(text, str) for text in (name, *sources, *chain(*flags)))
     if texts and any(sources) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{,199}", name):
-        return Extension(name, *sources, *map(tuple, flags))
+        return Extension(name, *sources, *map(tuple, flags), parts)
     return None
 
 
@@ -334,7 +344,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         "TORCH_EXTENSIONS_DIR": options["directory"],
         "TMPDIR": str(folder),
         "HOME": str(folder),
-        "MAX_JOBS": "2",
+        "MAX_JOBS": str(max(2, extension.parts)),
         "CXX": options["cxx"],
     }
     # torch would ask the GPU, which the sandbox does not show.
@@ -356,22 +366,35 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     sandbox.limit_memory(options["build_bytes"])
     # Loading a library runs its constructors, which is a worker's task.
     cpp_extension._import_module_from_library = lambda *_: None
+    flags = {
+        "extra_cflags": extension.cflags,
+        "extra_cuda_cflags": extension.cuda_flags,
+        "is_python_module": False,
+        "verbose": True,
+    }
     try:
-        cpp_extension.load_inline(
-            extension.name,
-            extension.cpp_source,
-            extension.cuda_source,
-            extra_cflags=extension.cflags,
-            extra_cuda_cflags=extension.cuda_flags,
-            is_python_module=False,
-            no_implicit_headers=True,
-            verbose=True,
-        )
+        if extension.parts > 1:
+            cpp_extension.load(extension.name, _in_parts(extension, folder), build_directory=str(folder), **flags)
+        else:
+            cpp_extension.load_inline(
+                extension.name, extension.cpp_source, extension.cuda_source, no_implicit_headers=True, **flags
+            )
     except Exception as error:
         print(error, error.__cause__ or "", sep="\n", flush=True)  # the cause says how ninja ended
         channel.send({"ok": False, "reason": " ".join(str(error).split())[:_REASON_CHARACTERS]})
         return
     channel.send({"ok": True, "headers": _headers(folder)})
+
+
+def _in_parts(extension: Extension, folder: Path) -> list[str]:
+    """The paths of files that have one part of the source each."""
+    end, source = (".cu", extension.cuda_source) if extension.cuda_source else (".cpp", extension.cpp_source)
+    whole = folder / f"whole{end}.inc"
+    whole.write_text(source)
+    paths = [folder / f"part_{number}{end}" for number in range(extension.parts)]
+    for number, path in enumerate(paths):
+        path.write_text(f'#define PART {number}\n#include "{whole.name}"\n')
+    return list(map(str, paths))
 
 
 def _headers(folder: Path) -> list[str]:

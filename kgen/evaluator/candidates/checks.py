@@ -4,14 +4,17 @@ The evaluator asks one such object at every place where the two differ.
 """
 
 import random
+import secrets
 from math import inf
 from pathlib import Path
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-from kgen.candidate import Candidate
-from kgen.evaluator.correctness.validate import Failure, WorkerClient
+from kgen.candidate import FEW_KERNELS, Candidate
+from kgen.evaluator.correctness.validate import Failure, WorkerClient, raise_if_failed
 from kgen.evaluator.timing.measure import Runner, interleave
-from kgen.protocol import Status
+from kgen.protocol import Phase, Status
+
+_PROFILE_SECONDS = 10.0
 
 
 class Level(NamedTuple):
@@ -30,11 +33,13 @@ class Operators(NamedTuple):
 
 class Profile(NamedTuple):
     """A profile of a candidate: labels, and shares from 0 to 1 where they are known. ``own_share`` is that of its time
-    in its own kernels. ``replaced`` is that of the problem's operators which it does not call."""
+    in its own kernels. ``replaced`` is that of the problem's operators which it does not call. ``kernel_ms`` are
+    milliseconds of the device's functions in one call."""
 
     labels: Sequence[str] = ()
     own_share: float | None = None
     replaced: float | None = None
+    kernel_ms: Mapping[str, float] = {}
 
 
 class Checks:
@@ -66,8 +71,13 @@ class Checks:
         return [noise] if noise else []
 
     def profiled(self, runner: Runner, candidate: Candidate, problem: Operators) -> Profile:
-        """The profile of a candidate that was timed; empty where none is asked for."""
-        return Profile()
+        """The profile of a candidate that was timed: the times of its kernels, where it has many of them."""
+        if not runner.kind.accelerator or len(candidate.functions) <= FEW_KERNELS:
+            return Profile()
+        try:
+            return Profile(kernel_ms=asked(runner, "kernels")["ms"])
+        except Failure:  # a profiler that fails is not the candidate's fault
+            return Profile()
 
     def baseline_screened(self, runner: Runner) -> None:
         """Called with each baseline after it was timed alone."""
@@ -89,3 +99,11 @@ class Checks:
     def labels(self, candidate: Candidate) -> list[str]:
         """Labels from a candidate's text."""
         return []
+
+
+def asked(runner: Runner, what: str) -> Mapping[str, Any]:
+    """The worker's answer to a question about its forward. Raises :class:`Failure`."""
+    runner.worker.enter(Phase.TIME, _PROFILE_SECONDS)
+    found = runner.worker.ask(what, key=secrets.randbits(48))
+    raise_if_failed(found, Phase.TIME)
+    return found

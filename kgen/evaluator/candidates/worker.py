@@ -25,6 +25,7 @@ from kgen.candidate import ENTRY, LAUNCH
 from kgen.evaluator.candidates.build import Extension
 from kgen.evaluator.candidates.calls import FILE_BYTES, TimedCalls
 from kgen.evaluator.candidates.guards import Guard, beside, bitwise, earlier, guarded, mutated, overlaps
+from kgen.evaluator.candidates.kernel_times import kernel_ms
 from kgen.evaluator.candidates.state import Refused
 from kgen.evaluator.correctness.distributions import mixed
 from kgen.evaluator.correctness.reference import Run, construct, set_flags
@@ -64,7 +65,7 @@ class Subject(TimedCalls):
         self.fences = Fences(
             self.device.partition(":")[0], self.runtime.capturing
         )  # behind what forward allocates in validation
-        self.answers("load", "run", "write_second", "draws", "audit")
+        self.answers("load", "run", "write_second", "draws", "audit", "kernels")
 
     def load(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Construct the module and give it the weights where names and shapes agree."""
@@ -203,6 +204,11 @@ class Subject(TimedCalls):
         """Whether a parameter changed."""
         changed = self.state.changed_parameter()
         return {"mutated": f"parameter {changed}" if changed else ""}
+
+    def kernels(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The times of the device's functions in a call. The worker times nothing afterwards."""
+        self.renew(request["key"], self.modes[0])
+        return {"ms": kernel_ms(self.call_all, self.wait, self.runtime)}
 
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.second = None

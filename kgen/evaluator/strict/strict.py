@@ -3,14 +3,13 @@ checked."""
 
 import random
 import re
-import secrets
 from math import inf
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 from kgen.candidate import Candidate
-from kgen.evaluator.candidates.checks import Checks, Level, Operators, Profile
-from kgen.evaluator.correctness.validate import Failure, WorkerClient, audit, raise_if_failed
+from kgen.evaluator.candidates.checks import Checks, Level, Operators, Profile, asked
+from kgen.evaluator.correctness.validate import Failure, WorkerClient, audit
 from kgen.evaluator.strict import replaced
 from kgen.evaluator.strict.processes import strangers
 from kgen.evaluator.strict.timing_anomalies import StrictRunner, Times, anomaly, measured_again, queue_alike
@@ -19,7 +18,6 @@ from kgen.protocol import Phase, Status
 
 #: torch.compile takes a second to load, and replaces functions of torch: it is loaded before tamper detection starts.
 _MODULES = ("torch._dynamo", "kgen.evaluator.strict.subject")
-_PROFILE_SECONDS = 10.0
 NO_KERNEL = "no kernel of its own: calls the library only"
 #: Words by which a file can run code that is neither Python nor the library's.
 _NATIVE = re.compile(
@@ -83,25 +81,17 @@ class Strict(Checks):
             labels, share = [NO_KERNEL], 0.0
         elif self.profiles:
             try:
-                found = self._asked(runner, "profile")
+                found = asked(runner, "profile")
             except Failure as failure:
                 return Profile([f"not profiled: {failure.reason}"])
             labels, share = profile_labels(found, accelerator=runner.kind.accelerator), own_share(found)
         try:
-            calls = replaced.called(self._asked(runner, "operators"))
+            calls = replaced.called(asked(runner, "operators"))
         except Failure:  # as of a file that captures its forward in the first call
             return Profile(labels, share)
         if native and share != 0.0:
             labels += replaced.labels(problem, calls)
         return Profile(labels, share, replaced.share(problem, calls))
-
-    @staticmethod
-    def _asked(runner: Runner, what: str) -> Mapping[str, Any]:
-        """The worker's answer to a question about its forward. Raises :class:`Failure`."""
-        runner.worker.enter(Phase.TIME, _PROFILE_SECONDS)
-        found = runner.worker.ask(what, key=secrets.randbits(48))
-        raise_if_failed(found, Phase.TIME)
-        return found
 
     def _raise_if_suspicious(self, runner: Runner, reason: str) -> None:
         """Raises :class:`Failure` when the subject changed what belongs to others, or has an anomaly of time."""

@@ -64,6 +64,7 @@ class Search:
         self._open: deque[Point] = deque()  # asked for; the strategy is not told yet
         self._answers: dict[Point, float | None] = {}
         self._refused: set[Point] = set()
+        self._inside: dict[Point, Sequence[float | None]] = {}
         self._dry = False  # the strategy needs answers first
 
     def ask(self) -> Point | None:
@@ -78,11 +79,18 @@ class Search:
         self._open.append(point)
         return point
 
-    def tell(self, point: Point, ms: float | None, *, refused: bool = False) -> None:
-        """The answer of a point: milliseconds, or ``None`` where it failed; ``refused`` because it errs too much."""
+    def tell(
+        self, point: Point, ms: float | None, *, refused: bool = False, inside: Sequence[float | None] = ()
+    ) -> None:
+        """The answer of a point: milliseconds, or ``None`` where it failed; ``refused`` because it errs too much.
+
+        ``inside`` are the milliseconds of its kernels inside its file, where they are known.
+        """
         self._answers[point] = ms
         if refused:
             self._refused.add(point)
+        if inside:
+            self._inside[point] = inside
 
     def tell_known(self, point: Point, ms: float | None) -> None:
         """The answer of a point that another strategy asked for."""
@@ -94,6 +102,8 @@ class Search:
             return False
         point = self._open.popleft()
         self._strategy.tell(point, self._answers.pop(point))
+        if point in self._inside:
+            self._strategy.see_inside(point, self._inside.pop(point))
         if point in self._refused:
             self._strategy.refuse(point)
         return True

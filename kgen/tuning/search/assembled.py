@@ -2,6 +2,7 @@
 
     first        the best assignment of each likely plan
     then         a plan's next assignments: one task with another of its fast variants, in all of its kernels
+    slower       a variant that takes over 1.15 times its time inside a file has that time from then on
     refused      an assignment that errs too much comes again with more accurate variants; others that err as much
                  come last
 
@@ -12,14 +13,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from statistics import median
 
 from kgen.candidate import ParamValue
-from kgen.tuning.search.points import Choice, Option, Point
+from kgen.tuning.search.points import Choice, KernelSpace, Option, Point
 from kgen.tuning.search.strategy import FAILED, Strategy
 
+_SLOWER = 1.15  #: times a variant's time alone; with more inside a file, its task is tuned again there
+_ALONE = 3  #: variants of a task that are seen inside files; the others are expected to be slower there, too
 _NEAR = 1.25  #: times the best sum; plans within it are tried before any plan's second assignment
 _ALIKE = 1.15  #: times a task's best; variants within it may be better in the file
 _OTHERS = 3  #: variants of a task besides its best
@@ -37,6 +40,11 @@ class KernelTimes:
     ms: tuple[float, ...]
     errors: tuple[float, ...]
 
+    def inside(self, known: Mapping[int, float]) -> KernelTimes:
+        """The times with those of some combinations inside files."""
+        least = min(ms / self.ms[index] for index, ms in known.items()) if len(known) >= _ALONE else 1.0
+        return replace(self, ms=tuple(known.get(index, least * ms) for index, ms in enumerate(self.ms)))
+
 
 @dataclass(frozen=True)
 class OptionTimes:
@@ -52,6 +60,15 @@ class OptionTimes:
     def error(self, choice: Choice) -> float:
         """The largest error of an assignment's tasks."""
         return max((of.errors[index] for of, index in zip(self.kernels, choice)), default=0.0)
+
+    def inside(self, option: Option, known: Mapping[tuple[str, KernelSpace], Mapping[int, float]]) -> OptionTimes:
+        """The times with those of variants that are slower inside files; see :data:`_ALONE` for the others of a
+        task."""
+        kernels = [
+            of.inside(known[of.task, space]) if (of.task, space) in known else of
+            for of, space in zip(self.kernels, option.kernels)
+        ]
+        return OptionTimes(tuple(kernels), self.rest_ms)
 
 
 class Assembled(Strategy):
@@ -75,6 +92,8 @@ class Assembled(Strategy):
             if times is None
             else dict(times)
         )
+        self._alone = dict(self.times)
+        self._inside: dict[tuple[str, KernelSpace], dict[int, float]] = {}  # by task: milliseconds by combination
         self._assignments = {n: _Ahead(_assignments(self.options[n], of)) for n, of in self.times.items()}
         self._more_accurate: deque[Point] = deque()
         self._too_large = inf  # the least error of an assignment that was refused
@@ -84,6 +103,22 @@ class Assembled(Strategy):
         if point.option in self.times:
             self._too_large = min(self._too_large, self.times[point.option].error(point.choice))
             self._more_accurate.extend(_more_accurate(self.options[point.option], self.times[point.option], point))
+
+    def see_inside(self, point: Point, kernels: Sequence[float | None]) -> None:
+        """Tune those tasks again whose kernels are slower inside the point's file than alone."""
+        if point.option not in self._alone:
+            return
+        slower: dict[tuple[str, KernelSpace], dict[int, float]] = {}
+        of = zip(self._alone[point.option].kernels, self.options[point.option].kernels, point.choice, kernels)
+        for alone, space, index, ms in of:
+            if ms is not None and ms > _SLOWER * alone.ms[index]:
+                slower.setdefault((alone.task, space), {})[index] = ms
+        for key, found in slower.items():
+            self._inside.setdefault(key, {}).update(found)
+        for number, times in self._alone.items() if slower else ():
+            if any((of.task, space) in slower for of, space in zip(times.kernels, self.options[number].kernels)):
+                self.times[number] = times.inside(self.options[number], self._inside)
+                self._assignments[number] = _Ahead(_assignments(self.options[number], self.times[number]))
 
     def _next(self) -> Point | None:
         while self._more_accurate:

@@ -63,6 +63,9 @@ class Strategy(ABC):
     def refuse(self, point: Point) -> None:
         """A point that failed was refused because it errs too much; called after its answer."""
 
+    def see_inside(self, point: Point, kernels: Sequence[float | None]) -> None:
+        """The milliseconds of a point's kernels inside its file, where they are known; called after its answer."""
+
     @abstractmethod
     def _next(self) -> Point | None:
         """A new point, after the first points were asked for."""

@@ -1,0 +1,74 @@
+"""Convolutions whose windows lie side by side, as over the patches of a vision transformer.
+
+conv2d(x, w, stride=16)                                                 of windows of 16 x 16
+linear(patches of x as rows, w as a matrix), its rows as an image       the same sums
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kgen.compiler.graph.convolutions import Convolution, convolution
+from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Tensor
+from kgen.compiler.graph.library_call import Value, X, functional
+from kgen.compiler.rewrites.view_nodes import permuted, reshaped
+
+#: Elements of a window. A convolution of fewer takes its images in tiles.
+LEAST_TAPS = 64
+
+
+def patches_as_rows(graph: OpGraph) -> OpGraph:
+    """Convolutions of large windows side by side as linear layers: each window is a row."""
+    for node in list(graph.nodes):
+        window = convolution(graph, node)
+        if window is not None and _lie_side_by_side(graph, node, window):
+            graph = _of_rows(graph, node, window)
+    return graph
+
+
+def _lie_side_by_side(graph: OpGraph, node: Node, window: Convolution) -> bool:
+    """Whether each element of the images is in one window. Only a batch of images has rows of its own."""
+    if window.transposed or window.groups > 1 or window.taps < LEAST_TAPS or node.type is None:
+        return False
+    alone = all(
+        line.kernel == line.stride and line.size == line.out * line.kernel and not line.padding and line.dilation == 1
+        for line in window.lines
+    )
+    spatial = graph.type(node.inputs[0]).multiples[1:]
+    return alone and not any(spatial) and all(graph.is_weight(name) for name in node.values[1:])
+
+
+def _of_rows(graph: OpGraph, node: Node, window: Convolution) -> OpGraph:
+    x, weight, *bias = node.values
+    images, rank = graph.type(x), len(window.lines)
+    batch, follows = images.shape[0], images.multiples[0]
+
+    def typed(*sizes: int) -> Tensor:
+        return Tensor((batch, *sizes), images.dtype, (follows, *[0] * len(sizes)))
+
+    places = [size for line in window.lines for size in (line.out, line.kernel)]
+    apart = reshaped(graph.fresh(f"{node.name}_windows"), x, typed(window.channels_in, *places))
+    order = (0, *range(2, 2 + 2 * rank, 2), 1, *range(3, 3 + 2 * rank, 2))
+    patches = permuted(graph.fresh(f"{node.name}_patches"), apart.name, apart.type, order)
+    pixels, features = window.pixels_out, window.channels_in * window.taps
+    stored = Node(graph.fresh(f"{node.name}_in_order"), "copy", (patches.name,), patches.type, X.method("contiguous"))
+    rows = reshaped(graph.fresh(f"{node.name}_rows"), stored.name, typed(pixels, features))
+    matrix = graph.fresh(f"{node.name}_matrix")
+    folded = FoldedWeight(
+        matrix, Tensor((window.channels_out, features), graph.type(weight).dtype), X.method("flatten", 1), (weight,)
+    )
+    inputs = (rows.name, matrix, *bias)
+    linear = replace(
+        node,
+        name=graph.fresh(f"{node.name}_of_rows"),
+        op="linear",
+        inputs=inputs,
+        type=typed(pixels, window.channels_out),
+        call=functional("linear", *map(Value, range(len(inputs)))),
+        attrs=(),
+        parts=None,
+        tf32=False,
+    )
+    back = permuted(graph.fresh(f"{node.name}_channels"), linear.name, linear.type, (0, 2, 1))
+    nodes = [apart, patches, stored, rows, linear, back, reshaped(node.name, back.name, node.type)]
+    return graph.with_folded(folded).with_nodes_for(node.name, nodes)
