@@ -120,8 +120,8 @@ class CaseRunner:
     def run(self, case: AdversarialCase, alone: Callable[[], AbstractContextManager[None]]) -> CaseResult:
         """The result of a case. One with the wrong status is evaluated once more by a new evaluator, ``alone`` on the machine.
 
-        Beside other tests, a thread may get no processor, and noise may hide its work: in the calls of PyTorch, too, which an
-        evaluator times once.
+        Beside other tests, a thread may get no processor, and noise may hide its work. An evaluator times PyTorch once: noise
+        then hides the work of each later case.
         """
         self._open(case.setting)
         result = self._run(case)
