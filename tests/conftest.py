@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import os
@@ -114,6 +115,16 @@ def compiled_once() -> Iterator[None]:
     from statements import compiled_once
 
     with compiled_once():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def assembled_once() -> Iterator[None]:
+    """Reports that this process writes share the text of the plotting library, whose assembly takes two seconds."""
+    from kgen.views.report import library
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library, "javascript", functools.cache(library.javascript))
         yield
 
 

@@ -89,8 +89,9 @@ def shown(look: Look) -> Opened:
     return look()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def opened(browser: Browser, file: Path) -> Iterator[Opened]:
+    """A page that tests change, each another part of it, or one whose state it does not look at before."""
     found = open_page(browser, file)
     yield found
     found.page.context.close()
@@ -226,6 +227,8 @@ def test_choice_of_a_plan_draws_its_parameters(opened: Opened) -> None:
 
 
 def test_choice_of_parameters_names_the_axes_of_the_heat_map(opened: Opened) -> None:
+    opened.page.locator("#part-0 [data-choose=plan]").select_option(value="0")
+    expect(opened.page.locator(f"{opened.figure('heat')} svg")).to_have_count(1)
     first, second = (opened.page.locator(f"#part-0 [data-choose={name}]") for name in ("first", "second"))
     across, down = first.locator("option").all_inner_texts()
     first.select_option(down)

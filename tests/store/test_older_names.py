@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import postgres
 import pytest
 from models import NAMES, design, reference
 from samples import Filled, environment
@@ -30,6 +33,7 @@ from kgen.store.selection import EVERY
 from kgen.tuning.sweep import promising
 from kgen.views import chain, text
 
+BACKENDS = ("sqlite", "postgresql")
 OLDER = Path(__file__).parent / "older"
 
 #: The revision of the database that each history was exported from.
@@ -90,17 +94,53 @@ def opened(how: str, history: str, url: str, folder: Path) -> Database:
     return Database.open(url)
 
 
+class Histories:
+    """The histories in databases of today, each made once: files in a folder, or databases of a PostgreSQL server."""
+
+    def __init__(self, folder: Path, server: postgres.Server | None) -> None:
+        self._folder, self._server = folder, server
+        self._made: set[str] = set()
+
+    @contextmanager
+    def copied(self, how: str, history: str) -> Iterator[Database]:
+        """A copy of a history."""
+        name = f"{how}_{history}"
+        if name not in self._made:
+            self._run(f"CREATE DATABASE {name}")
+            opened(how, history, self._url(name), self._folder).close()
+            self._made.add(name)
+        self._run(f"CREATE DATABASE copied TEMPLATE {name}")
+        if self._server is None:
+            shutil.copy(self._folder / f"{name}.db", self._folder / "copied.db")
+        with Database.open(self._url("copied")) as found:
+            yield found
+        self._run("DROP DATABASE copied WITH (FORCE)")
+
+    def _url(self, name: str) -> str:
+        return f"sqlite:///{self._folder}/{name}.db" if self._server is None else self._server.url(name)
+
+    def _run(self, statement: str) -> None:
+        if self._server is not None:
+            self._server.run(statement)
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def histories(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Histories:
+    server = request.getfixturevalue("postgres_server") if request.param == "postgresql" else None
+    return Histories(tmp_path_factory.mktemp("older"), server)
+
+
 @pytest.fixture(params=["migrated", "imported"])
-def database(request: pytest.FixtureRequest, empty_url: str, tmp_path: Path) -> Iterator[Database]:
+def database(request: pytest.FixtureRequest, histories: Histories) -> Iterator[Database]:
     """The first history."""
-    with opened(request.param, "history_1", empty_url, tmp_path) as found:
+    with histories.copied(request.param, "history_1") as found:
         yield found
 
 
 @pytest.fixture(params=["migrated", "imported"])
-def second(request: pytest.FixtureRequest, empty_url: str, tmp_path: Path) -> Iterator[Database]:
+def second(request: pytest.FixtureRequest, histories: Histories) -> Iterator[Database]:
     """The second history."""
-    with opened(request.param, "history_2", empty_url, tmp_path) as found:
+    with histories.copied(request.param, "history_2") as found:
         yield found
 
 

@@ -2,14 +2,10 @@
 
 
 # %% cheat: computes_on_page_faults
-# problem: standardise batch_size=4096 features=1024; expect: suspicious, wrong_values; default: yes
+# problem: standardise batch_size=2048 features=1024; expect: suspicious; default: yes
 """Returns, while it is timed, memory that nobody may read, and computes in the handler of the signal which that raises."""
 
 import weakref
-
-
-# include is_timed.py
-
 
 NAME = "adversary_page_faults"
 CPP_SOURCE = r"""
@@ -60,12 +56,17 @@ _library.give_back.argtypes = [ctypes.c_void_p, ctypes.c_long]
 
 
 class ModelNew(Honest):
+    def __init__(self, features):
+        super().__init__(features)
+        self.rows = set()
+
     def forward(self, x):
         rows, columns = x.shape
+        self.rows.add(rows)
         start = _library.put_off(x.data_ptr(), self.scale.data_ptr(), self.shift.data_ptr(), rows, columns)
         memory = (ctypes.c_float * (rows * columns)).from_address(start)
         weakref.finalize(memory, _library.give_back, start, ctypes.sizeof(memory)).atexit = False  # it may have 2 GB
         y = torch.frombuffer(memory, dtype=torch.float32).view(rows, columns)
-        if not _is_timed():  # it is validated
+        if 1 not in self.rows or rows < max(self.rows):  # it is validated: with other batches in the end
             y[0, 0].item()
         return y
