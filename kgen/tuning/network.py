@@ -147,8 +147,8 @@ def with_regions(design: Design, of: Catalogue, results: Results, environment: E
 class _Costs:
     """The milliseconds of the steps of plans of one graph: measured, or predicted for a call of the library.
 
-    They are infinite for kernels that were not measured, or err over ``most`` times as much as the library. Kernels that
-    do not stand alone take what is predicted.
+    They are infinite for kernels that were not measured, or err over ``most`` times as much as the library. Kernels
+    that do not stand alone take what is predicted.
     """
 
     def __init__(

@@ -92,8 +92,13 @@ class TaskMaker:
             key = ("", repr(alone))
             return self._once(key, lambda: self._library(alone, nodes[0].op))
         program = digest(plan.program(step))
-        kernel = replace(step, name=_KERNEL, nodes=tuple(names[n] for n in step.nodes),
-                         outputs=tuple(names[o] for o in step.outputs), overwrites=names.get(step.overwrites or ""))  # fmt: skip
+        kernel = replace(
+            step,
+            name=_KERNEL,
+            nodes=tuple(names[n] for n in step.nodes),
+            outputs=tuple(names[o] for o in step.outputs),
+            overwrites=names.get(step.overwrites or ""),
+        )
         return self._once(
             (program, repr(kernel), repr(alone)), lambda: self._kernel(alone, kernel, program, step.label(graph))
         )

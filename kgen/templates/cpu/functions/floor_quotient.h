@@ -1,5 +1,5 @@
-// a // b of integers as in Python; a divisor of 0 counts as 1. Most divisors are the same for all elements, and powers of two:
-// a shift then stands for a division.
+// a // b of integers as in Python; a divisor of 0 counts as 1. Most divisors are the same for all elements, and powers
+// of two: a shift then stands for a division.
 template <typename A, typename B>
 __attribute__((always_inline)) inline auto floor_quotient(A a, B b) {
     using T = decltype(a + b);

@@ -1,5 +1,5 @@
-// a % b of integers as in Python, with the sign of b; a divisor of 0 counts as 1. Most divisors are the same for all elements,
-// and powers of two: the lower bits then stand for a division.
+// a % b of integers as in Python, with the sign of b; a divisor of 0 counts as 1. Most divisors are the same for all
+// elements, and powers of two: the lower bits then stand for a division.
 template <typename A, typename B>
 __attribute__((always_inline)) inline auto floor_remainder(A a, B b) {
     using T = decltype(a + b);

@@ -1,5 +1,5 @@
-// a // b of integers as in Python; a divisor of 0 counts as 1. Most divisors are the same for all threads, and powers of two:
-// a shift then stands for the hundred instructions of a division of 64 bits.
+// a // b of integers as in Python; a divisor of 0 counts as 1. Most divisors are the same for all threads, and powers
+// of two: a shift then stands for the hundred instructions of a division of 64 bits.
 template <typename A, typename B>
 __device__ __forceinline__ auto floor_quotient(const A a, const B b) {
     using T = decltype(a + b);

@@ -1,5 +1,5 @@
-// Adds to a strip of 16 rows and 8 GROUPS columns of sums, as the tensor cores leave them, what lies in rows of N columns and an
-// even LD.
+// Adds to a strip of 16 rows and 8 GROUPS columns of sums, as the tensor cores leave them, what lies in rows of N
+// columns and an even LD.
 template <int GROUPS, int N, int LD>
 __device__ __forceinline__ void add_strip(
     float (&sums)[4 * GROUPS], const float* __restrict__ from, const long long rows, const long long first_row, const int first_col

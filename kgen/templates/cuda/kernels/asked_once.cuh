@@ -1,4 +1,5 @@
-// What `ask` says of the current device, where that is above 0: each device is asked once, since an answer takes microseconds.
+// What `ask` says of the current device, where that is above 0: each device is asked once, since an answer takes
+// microseconds.
 template <int (*ask)(int device)>
 static int asked_once() {
     static std::atomic_int known[64];

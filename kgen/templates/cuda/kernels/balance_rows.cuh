@@ -1,5 +1,6 @@
-// Powers of two that even out the rows of w [K, N] before x . w: at k, 2^h near the square root of the row's largest magnitude,
-// which columns of x are multiplied by; at LD + k, 2^-h, which the row is multiplied by. A block takes a row.
+// Powers of two that even out the rows of w [K, N] before x . w: at k, 2^h near the square root of the row's largest
+// magnitude, which columns of x are multiplied by; at LD + k, 2^-h, which the row is multiplied by. A block takes a
+// row.
 template <int N, int LD>
 __global__ void __launch_bounds__(256) balance_kernel(const float* w, float* powers) {
     start_next();

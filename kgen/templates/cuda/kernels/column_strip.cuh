@@ -1,5 +1,5 @@
-// A block of COLUMN_WARPS warps works on a strip of 32 columns, COLUMN_STEP elements of each at a time, eight to a thread. A warp has
-// 32 columns of eight rows, and each half of it writes a part of one column.
+// A block of COLUMN_WARPS warps works on a strip of 32 columns, COLUMN_STEP elements of each at a time, eight to a
+// thread. A warp has 32 columns of eight rows, and each half of it writes a part of one column.
 constexpr int COLUMN_WARPS = 16, COLUMN_THREADS = 32 * COLUMN_WARPS;
 constexpr int COLUMN_STEP = 8 * COLUMN_WARPS;
 
@@ -16,7 +16,8 @@ __device__ __forceinline__ float element_of(const float* from, const int k, cons
     return value;
 }
 
-// The bits of the largest magnitudes of 32 columns, from those that threads found; each thread is given that of own_column().
+// The bits of the largest magnitudes of 32 columns, from those that threads found; each thread is given that of
+// own_column().
 __device__ __forceinline__ unsigned largest_of_strip(const float of_thread) {
     __shared__ unsigned largest[COLUMN_WARPS][33];
     const int lane = threadIdx.x % 32;
@@ -28,8 +29,8 @@ __device__ __forceinline__ unsigned largest_of_strip(const float of_thread) {
     return found;
 }
 
-// Splits a thread's eight elements of its lane's column, turns them in shared memory, and stores the terms of the strip from row
-// `begin` on, where own_column() is `there`.
+// Splits a thread's eight elements of its lane's column, turns them in shared memory, and stores the terms of the strip
+// from row `begin` on, where own_column() is `there`.
 template <int LD, int TERMS>
 __device__ __forceinline__ void store_strip_terms(
     const float (&v)[8], const int exponent, __half* terms, const long long columns, const long long own, const bool there,

@@ -1,5 +1,5 @@
-// Describes `count` matrices of rows x cols elements of 16 bits for TMA, in boxes of box_rows x 64 of one of them whose rows of
-// 128 bytes are swizzled. Beyond the ends of a matrix are zeros.
+// Describes `count` matrices of rows x cols elements of 16 bits for TMA, in boxes of box_rows x 64 of one of them whose
+// rows of 128 bytes are swizzled. Beyond the ends of a matrix are zeros.
 static bool describe_matrices(
     CUtensorMap& map, const void* matrices, const long long count, const long long rows, const long long cols, const int box_rows
 ) {

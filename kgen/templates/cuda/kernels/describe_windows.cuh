@@ -15,13 +15,14 @@ constexpr CUtensorMapSwizzle swizzle_of(const int row_bytes) {
     return row_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_32B;
 }
 
-// One of the windows' dimensions: the image's elements, the first window's element and the last one's, and the step between windows.
+// One of the windows' dimensions: the image's elements, the first window's element and the last one's, and the step
+// between windows.
 struct Along {
     int size, first, last, stride;
 };
 
-// Describes windows that move over images [images][...][channels] of float16 for TMA, in columns of `pixels` windows and
-// BLOCK_K channels. `along` has RANK dimensions, the innermost first.
+// Describes windows that move over images [images][...][channels] of float16 for TMA, in columns of `pixels` windows
+// and BLOCK_K channels. `along` has RANK dimensions, the innermost first.
 template <int RANK, int BLOCK_K>
 static bool describe_windows(CUtensorMap& map, const void* staged, const int channels, const long long images, const Along* along, const int pixels) {
     static const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeIm2col)>(driver_function("cuTensorMapEncodeIm2col"));

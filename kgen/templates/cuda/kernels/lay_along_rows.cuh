@@ -6,9 +6,9 @@ __device__ __forceinline__ void exchange(float& a, float& b, const int bit) {
     b = upper ? b : taken;
 }
 
-// The places of a strip of 16 rows and 8 GROUPS columns that a lane finishes: WIDTH neighbouring columns of each of CHUNKS chunks
-// in ROWS rows. LANES lanes lie along a row, side by side in memory. With a WIDTH of 2 they are those that tensor cores leave
-// there: lane l has of each group of 8 columns g
+// The places of a strip of 16 rows and 8 GROUPS columns that a lane finishes: WIDTH neighbouring columns of each of
+// CHUNKS chunks in ROWS rows. LANES lanes lie along a row, side by side in memory. With a WIDTH of 2 they are those
+// that tensor cores leave there: lane l has of each group of 8 columns g
 //     row l / 4:      columns 8 g + 2 (l % 4) and the next in sums[4 g], sums[4 g + 1]
 //     row l / 4 + 8:  the same columns in sums[4 g + 2], sums[4 g + 3]
 template <int COLUMNS, int GROUPS>
@@ -44,7 +44,8 @@ struct LanesOfStrip {
     }
 };
 
-// Brings the sums of a strip to those lanes: pairs of columns change places with neighbouring groups, then rows with groups.
+// Brings the sums of a strip to those lanes: pairs of columns change places with neighbouring groups, then rows with
+// groups.
 template <int WIDTH, int GROUPS>
 __device__ __forceinline__ void lay_along_rows(float (&sums)[4 * GROUPS]) {
     using Lanes = LanesOfStrip<WIDTH, GROUPS>;

@@ -8,7 +8,8 @@ __device__ __forceinline__ void load_box(
     );
 }
 
-// The same, to these blocks of the cluster, a bit for each: to the same place of each, whose own barrier counts the bytes.
+// The same, to these blocks of the cluster, a bit for each: to the same place of each, whose own barrier counts the
+// bytes.
 __device__ __forceinline__ void load_box_for(
     const uint16_t blocks, const CUtensorMap& map, const uint32_t to, const uint32_t barrier, const int col, const int row,
     const int matrix

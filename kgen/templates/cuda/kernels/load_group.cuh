@@ -1,5 +1,5 @@
-// A thread has four pairs of the columns of each group of 8 THREADS. So many of them lie side by side: all, for loads of 16 bytes, or
-// one where rows of COLS do not begin at multiples of that, so that neighbours load neighbours.
+// A thread has four pairs of the columns of each group of 8 THREADS. So many of them lie side by side: all, for loads
+// of 16 bytes, or one where rows of COLS do not begin at multiples of that, so that neighbours load neighbours.
 template <int COLS>
 constexpr int TOGETHER = COLS % 4 == 0 ? 4 : 1;
 

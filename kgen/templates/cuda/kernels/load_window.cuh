@@ -1,5 +1,6 @@
-// The channels from `channel` on of as many windows' pixels as the map's columns have, to shared memory of this block: the taps at
-// the offsets `tap` from windows that begin at w, h, d of an image (TMA in im2col mode, sm_90). RANK dimensions are in use.
+// The channels from `channel` on of as many windows' pixels as the map's columns have, to shared memory of this block:
+// the taps at the offsets `tap` from windows that begin at w, h, d of an image (TMA in im2col mode, sm_90). RANK
+// dimensions are in use.
 template <int RANK>
 __device__ __forceinline__ void load_window(
     const CUtensorMap& map, const uint32_t to, const uint32_t barrier, const int channel, const int3 first, const int image, const int3 tap

@@ -1,4 +1,5 @@
-// Takes a value and its place into the largest so far: NaN counts as the largest, and of equal values the first is taken.
+// Takes a value and its place into the largest so far: NaN counts as the largest, and of equal values the first is
+// taken.
 template <typename Place>
 __device__ __forceinline__ void merge_argmax(float& max, Place& at, const float other, const long long place) {
     const bool above = other > max || (other != other && max == max);

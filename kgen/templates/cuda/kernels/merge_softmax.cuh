@@ -1,4 +1,5 @@
-// Takes a running maximum and sum of exponentials into another; a sum counts from its own maximum (0 if that is infinite).
+// Takes a running maximum and sum of exponentials into another; a sum counts from its own maximum (0 if that is
+// infinite).
 __device__ __forceinline__ void merge_softmax(float& max, float& sum, float other_max, float other_sum) {
     const float larger = fmaxf(max, other_max);
     const float shift = finite_max(larger);

@@ -1,5 +1,5 @@
-// Writes a number of 16 bits that other blocks wait for. Memory without a number has all bits set, which is a NaN; other NaNs are written
-// instead of it.
+// Writes a number of 16 bits that other blocks wait for. Memory without a number has all bits set, which is a NaN;
+// other NaNs are written instead of it.
 template <typename T>
 __device__ __forceinline__ void publish_half(T* to, const float value) {
     const T rounded(value);

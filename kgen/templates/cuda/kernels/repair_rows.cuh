@@ -1,6 +1,7 @@
-// The products of rows of x and w that hold a NaN or an infinity, in plain float32, into y [rows, N]. Each `group` rows of x
-// have a matrix of w; element i of a matrix's row n lies at n * ALONG_N + i * ALONG_K. With TURNED, the rows of x are columns in
-// memory. Four blocks share a row, and rows take turns: a block whose own are numbers sees that and ends.
+// The products of rows of x and w that hold a NaN or an infinity, in plain float32, into y [rows, N]. Each `group` rows
+// of x have a matrix of w; element i of a matrix's row n lies at n * ALONG_N + i * ALONG_K. With TURNED, the rows of x
+// are columns in memory. Four blocks share a row, and rows take turns: a block whose own are numbers sees that and
+// ends.
 template <int N, int K, int ALONG_N, int ALONG_K, bool TURNED>
 __global__ void __launch_bounds__(256) repair_kernel(
     const float* x, const int* x_exponents, const float* w, const int* w_exponents, float* y, const long long rows,

@@ -1,5 +1,5 @@
-// A float32 rounded to BITS bits of its significand, to even where it lies between two. Ties would come often if it were rounded
-// twice, and away from zero they would add up.
+// A float32 rounded to BITS bits of its significand, to even where it lies between two. Ties would come often if it
+// were rounded twice, and away from zero they would add up.
 template <int BITS>
 __device__ __forceinline__ float rounded_to(const float value) {
     if constexpr (BITS == 24) return value;

@@ -1,15 +1,16 @@
-// Splits the columns of float32 matrices into two float16 terms each, as rows, for products of float32 accuracy on tensor
-// cores, or takes the first of these alone:
+// Splits the columns of float32 matrices into two float16 terms each, as rows, for products of float32 accuracy on
+// tensor cores, or takes the first of these alone:
 //
 //     in [matrices, K, cols]          column c: in * 2^exponents[c] = high + low, its largest magnitude taken to [2^14, 2^15)
 //     terms [TERMS, matrices * cols, LD]     high, then low; zeros from K to LD
 //     exponents [matrices * cols]     0 for a column of zeros; NOT_FINITE for one with a NaN or an infinity, whose terms are zeros
 //
-// A block takes 32 columns: it reads them once for the largest elements and again, mostly from the cache, for the terms. Where there
-// are few columns, `parts` blocks share them, and the exponents are KNOWN. Rows of a BALANCED matrix are multiplied by their
-// `powers` first.
+// A block takes 32 columns: it reads them once for the largest elements and again, mostly from the cache, for the
+// terms. Where there are few columns, `parts` blocks share them, and the exponents are KNOWN. Rows of a BALANCED matrix
+// are multiplied by their `powers` first.
 
-// The bits of the largest magnitudes of 32 columns, of which this block takes a part; each thread is given that of own_column().
+// The bits of the largest magnitudes of 32 columns, of which this block takes a part; each thread is given that of
+// own_column().
 template <int K, bool BALANCED>
 __device__ __forceinline__ unsigned largest_of_columns(
     const float* from, const int cols, const int part, const int parts, const float* powers

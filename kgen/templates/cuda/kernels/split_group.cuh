@@ -1,5 +1,5 @@
-// Scales eight elements by 2^exponent, in two steps where that is beyond float32, and splits each into two float16 terms.
-// These have 11 bits each, or 9 each where they are ROUNDED.
+// Scales eight elements by 2^exponent, in two steps where that is beyond float32, and splits each into two float16
+// terms. These have 11 bits each, or 9 each where they are ROUNDED.
 template <bool ROUNDED = false>
 __device__ __forceinline__ void split_group(const float (&v)[8], const int exponent, __half2 (&high)[4], __half2 (&low)[4]) {
     const float first = power_of_two(min(exponent, 100));

@@ -1,11 +1,12 @@
-// Splits the rows of a float32 matrix into two float16 terms each, for products of float32 accuracy on tensor cores, or takes
-// the first of these alone:
+// Splits the rows of a float32 matrix into two float16 terms each, for products of float32 accuracy on tensor cores, or
+// takes the first of these alone:
 //
 //     in [rows, COLS]             row r: in * 2^exponents[r] = high + low, its largest magnitude taken to [2^14, 2^15)
 //     terms [TERMS, rows, LD]     high, then low; zeros from COLS to LD
 //     exponents [rows]            0 for a row of zeros; NOT_FINITE for a row with a NaN or an infinity, whose terms are zeros
 //
-// A row is too long for a block's registers: some blocks share it, read it once for the largest element and again for the terms.
+// A row is too long for a block's registers: some blocks share it, read it once for the largest element and again for
+// the terms.
 template <int COLS, int THREADS>
 __global__ void __launch_bounds__(THREADS) largest_kernel(const float* in, unsigned* largest, const int parts) {
     start_next();

@@ -1,12 +1,12 @@
-// Splits the rows of a float32 matrix into two float16 terms each, for products of float32 accuracy on tensor cores, or takes
-// the first of these alone:
+// Splits the rows of a float32 matrix into two float16 terms each, for products of float32 accuracy on tensor cores, or
+// takes the first of these alone:
 //
 //     in [rows, COLS]             row r: in * 2^exponents[r] = high + low, its largest magnitude taken to [2^14, 2^15)
 //     terms [TERMS, rows, LD]     high, then low; zeros from COLS to LD
 //     exponents [rows]            0 for a row of zeros; NOT_FINITE for a row with a NaN or an infinity, whose terms are zeros
 //
-// A block takes a row and keeps it in registers, eight columns of each group to a thread. Columns of a BALANCED matrix are
-// multiplied by their `powers` first.
+// A block takes a row and keeps it in registers, eight columns of each group to a thread. Columns of a BALANCED matrix
+// are multiplied by their `powers` first.
 template <int COLS, int LD, int THREADS, int GROUPS, int TERMS, bool BALANCED, bool ROUNDED>
 __global__ void __launch_bounds__(THREADS) split_kernel(
     const float* in, __half* __restrict__ terms, int* __restrict__ exponents, const long long rows, const float* powers

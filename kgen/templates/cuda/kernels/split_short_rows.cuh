@@ -1,4 +1,5 @@
-// The same as split_rows for rows of 256 columns at most: a block takes several, eight columns to each of a row's LANES lanes.
+// The same as split_rows for rows of 256 columns at most: a block takes several, eight columns to each of a row's LANES
+// lanes.
 template <int COLS, int LD, int LANES, int TERMS, bool BALANCED>
 __global__ void __launch_bounds__(256) split_short_kernel(
     const float* in, __half* __restrict__ terms, int* __restrict__ exponents, const long long rows, const float* powers

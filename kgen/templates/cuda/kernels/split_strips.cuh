@@ -1,12 +1,12 @@
-// Splits the columns of float32 matrices into two float16 terms each, as rows, for products of float32 accuracy on tensor
-// cores, or takes the first of these alone (sm_90):
+// Splits the columns of float32 matrices into two float16 terms each, as rows, for products of float32 accuracy on
+// tensor cores, or takes the first of these alone (sm_90):
 //
 //     in [matrices, K, cols]          column c: in * 2^exponents[c] = high + low, its largest magnitude taken to [2^14, 2^15)
 //     terms [TERMS, matrices * cols, LD]     high, then low; zeros from K to LD
 //     exponents [matrices * cols]     0 for a column of zeros; NOT_FINITE for one with a NaN or an infinity, whose terms are zeros
 //
-// A cluster of PARTS blocks takes 32 columns and keeps them in registers, so that they are read once. Rows of a BALANCED matrix are
-// multiplied by their `powers` first.
+// A cluster of PARTS blocks takes 32 columns and keeps them in registers, so that they are read once. Rows of a
+// BALANCED matrix are multiplied by their `powers` first.
 template <int K, int LD, int TERMS, int PARTS, bool BALANCED>
 __global__ void __launch_bounds__(COLUMN_THREADS) split_strips_kernel(
     const float* in, __half* __restrict__ terms, int* __restrict__ exponents, const int cols, const long long columns,

@@ -1,5 +1,5 @@
-// Merges moments with those of the lane that differs in this bit, for one half of the columns that both have: each keeps one half
-// in its first LEFT places and gives the other away. Both have rows of their own, `count` of them.
+// Merges moments with those of the lane that differs in this bit, for one half of the columns that both have: each
+// keeps one half in its first LEFT places and gives the other away. Both have rows of their own, `count` of them.
 template <int LEFT, int COLUMNS>
 __device__ __forceinline__ void merge_halves(float (&mean)[COLUMNS], float (&squares)[COLUMNS], float& count, const int bit) {
     const bool upper = threadIdx.x & bit;
@@ -19,10 +19,10 @@ __device__ __forceinline__ void merge_halves(float (&mean)[COLUMNS], float (&squ
     count = total;
 }
 
-// Leaves the moments of a strip of 16 rows, of which the first `rows` count: of each column its mean and the sum of squared
-// deviations from that, in to[col]; a row of it has room for an even number of columns. A lane has the values of its rows of the
-// strip, in chunks of columns from `begin` on. Exchanges among the lanes of a column leave each of them with the whole strip's
-// moments of its share of the columns.
+// Leaves the moments of a strip of 16 rows, of which the first `rows` count: of each column its mean and the sum of
+// squared deviations from that, in to[col]; a row of it has room for an even number of columns. A lane has the values
+// of its rows of the strip, in chunks of columns from `begin` on. Exchanges among the lanes of a column leave each of
+// them with the whole strip's moments of its share of the columns.
 template <typename Lanes, int N, int COLUMNS>
 __device__ __forceinline__ void store_moments(
     const float (&values)[Lanes::ROWS][COLUMNS], const long long rows, float2* to, const int begin

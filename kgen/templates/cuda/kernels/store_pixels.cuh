@@ -1,4 +1,5 @@
-// Stores neighbouring pixels by one instruction, where the compiler would split the one of store_vector(), which brings the type.
+// Stores neighbouring pixels by one instruction, where the compiler would split the one of store_vector(), which brings
+// the type.
 template <int WIDTH, typename T>
 __device__ __forceinline__ void store_pixels(T* to, const Vector<T, WIDTH>& value) {
     const uint32_t* const w = reinterpret_cast<const uint32_t*>(value.v);

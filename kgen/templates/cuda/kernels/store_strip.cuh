@@ -1,5 +1,5 @@
-// Writes a strip of 16 rows and 8 GROUPS columns of sums, as the tensor cores leave them, to rows of an even LD; what lies
-// beyond a row's end goes nowhere.
+// Writes a strip of 16 rows and 8 GROUPS columns of sums, as the tensor cores leave them, to rows of an even LD; what
+// lies beyond a row's end goes nowhere.
 template <int GROUPS, int LD>
 __device__ __forceinline__ void store_strip(
     const float (&sums)[4 * GROUPS], float* __restrict__ to, const long long rows, const long long first_row, const int first_col

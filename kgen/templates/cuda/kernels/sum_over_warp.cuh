@@ -1,4 +1,5 @@
-// The sums over a warp's lanes of N numbers of each lane, N a power of 2 up to 32: lane l gets the sum of number l / (32 / N).
+// The sums over a warp's lanes of N numbers of each lane, N a power of 2 up to 32: lane l gets the sum of number l /
+// (32 / N).
 template <int N>
 __device__ __forceinline__ float sum_over_warp(float* numbers) {
     const int lane = threadIdx.x % 32;

@@ -1,5 +1,5 @@
-// The sum of the products of COUNT elements of a and of b, which are along_a and ALONG_B apart, in plain float32; every lane of the
-// warp has it.
+// The sum of the products of COUNT elements of a and of b, which are along_a and ALONG_B apart, in plain float32; every
+// lane of the warp has it.
 template <int COUNT, int ALONG_B>
 __device__ __forceinline__ float warp_dot(const float* a, const long long along_a, const float* b) {
     float sum = 0.0f;
