@@ -79,7 +79,8 @@ class Evaluator:
     share of own kernels. With ``foreign_problem``, the processes that run the problem's code are in the sandbox, too.
     No process of foreign code sees the folders ``hidden``, beside its own in there. On the CPU, ``compiles_later``
     compiles baselines after the first right candidate: compiling takes the cores from its build and its test cases.
-    Without ``times``, candidates are validated only, and idle threads of OpenMP sleep: a timed call needs them awake.
+    Without ``times``, candidates are validated only, and idle threads of OpenMP sleep: a timed call of the CPU needs
+    them awake.
     Its processes are so much ``nice`` to others.
 
     After entering, ``problem`` has its mode settled. ``environment`` says where candidates are judged,
@@ -147,7 +148,8 @@ class Evaluator:
             # ticks; NumPy reads it when it is imported.
             "OPENBLAS_THREAD_TIMEOUT": "20",
         }
-        if not times:  # idle threads of OpenMP otherwise spin, half of all processor time where two processes compute
+        # Idle threads of OpenMP otherwise spin, half of all processor time where two processes compute.
+        if not times or self.kind.accelerator:
             environment["OMP_WAIT_POLICY"] = os.environ.get("OMP_WAIT_POLICY", "passive")
         modules, compiles = self.checks.modules, not set(baselines) <= {"eager"}
         later, idle = ([_FRONT_END], [COMPILER]) if compiles and not self.kind.accelerator else ([], [])

@@ -176,7 +176,7 @@ class Judging:
             self._worker = evaluator.spare.take()
             self._place(self._worker.scratch)
         else:
-            self._worker = evaluator.workers.start(self._place)
+            self._worker = evaluator.workers.start(self._place, candidate=self._candidate)
         self._worker.child.log.replace(self._log)
         path = self._worker.scratch / _CANDIDATE_FILE
         limits = evaluator.limits

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
+from kgen.candidate import Candidate
 from kgen.errors import EvaluatorError
 from kgen.evaluator.correctness.validate import Failure, WorkerClient, raise_if_failed
 from kgen.evaluator.strict.timing_anomalies import least_ms
@@ -88,9 +89,14 @@ class Workers:
             "flags": evaluator.opened.flags,
         }
 
-    def start(self, place: Callable[[Path], None] = lambda scratch: None, subject: str = "") -> WorkerClient:
-        """Start a worker; ``place`` puts the candidate's files into its scratch folder if it is known already.
-        ``subject`` names another class than that of candidates. Where none starts in the sandbox (a GPU's driver may
+    def start(
+        self,
+        place: Callable[[Path], None] = lambda scratch: None,
+        subject: str = "",
+        candidate: Candidate | None = None,
+    ) -> WorkerClient:
+        """Start a worker; ``place`` puts the candidate's files into its scratch folder if the ``candidate`` is known
+        already. ``subject`` names another class than that of candidates. Where none starts in the sandbox (a GPU's driver may
         refuse), workers run with less of it, and one notice says so."""
         evaluator = self._evaluator
         name = uuid.uuid4().hex
@@ -123,7 +129,7 @@ class Workers:
                 "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
                 "USER": "kgen",  # a worker's user may have no name
             }
-            | dict(evaluator.checks.variables)
+            | dict(evaluator.checks.variables(candidate))
             | evaluator.seen_alone
         )
         while True:

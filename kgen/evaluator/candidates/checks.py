@@ -16,6 +16,10 @@ from kgen.protocol import Phase, Status
 
 _PROFILE_SECONDS = 10.0
 
+#: The driver makes a process's queues one by one under a lock of the machine. With one instead of eight, CUDA contexts
+#: start and end in half the time.
+ONE_QUEUE: Mapping[str, str] = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+
 
 class Level(NamedTuple):
     """One way to confine a worker: options for its process, and words for what is missing where it does not start."""
@@ -53,9 +57,11 @@ class Checks:
     holds_strides = True  #: whether outputs must have PyTorch's strides
     wrong_when_timed = Status.WRONG_VALUES  #: the status of wrong output in a timed call
     make_runner: Callable[..., Runner] = Runner
-    #: Of the environment of a candidate's worker. The driver makes a process's queues one by one under a lock of the
-    #: machine. With one instead of eight, CUDA contexts start and end in half the time. A rendered file has one stream.
-    variables: Mapping[str, str] = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+
+    def variables(self, candidate: Candidate | None) -> Mapping[str, str]:
+        """The environment of a candidate's worker, or of one that starts before its candidate is known. A rendered file
+        has one stream."""
+        return ONE_QUEUE
 
     def options(self, scratch: Path) -> dict[str, Any]:
         """Options of a candidate's process, beside those of every worker."""

@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 from kgen.candidate import Candidate
-from kgen.evaluator.candidates.checks import Checks, Level, Operators, Profile, asked
+from kgen.evaluator.candidates.checks import ONE_QUEUE, Checks, Level, Operators, Profile, asked
 from kgen.evaluator.correctness.validate import Failure, WorkerClient, audit
 from kgen.evaluator.strict import replaced
 from kgen.evaluator.strict.processes import strangers
 from kgen.evaluator.strict.timing_anomalies import StrictRunner, Times, anomaly, measured_again, queue_alike
-from kgen.evaluator.timing.measure import FINAL_BLOCKS, Runner, interleave
+from kgen.evaluator.timing.measure import CHECK_SHARE, FINAL_BLOCKS, Runner, interleave
 from kgen.protocol import Phase, Status
 
 #: torch.compile takes a second to load, and replaces functions of torch: it is loaded before tamper detection starts.
 _MODULES = ("torch._dynamo", "kgen.evaluator.strict.subject")
+#: Words of files whose work may need several queues: recurrent layers of cuDNN use streams of their own.
+_STREAMS = re.compile(r"stream|graph|lstm|gru|rnn|compile\(|exec\(|eval\(", re.IGNORECASE)
+REPEATS = 2  #: of finals with an anomaly
+SHORT_SECONDS, SHORT_BLOCKS = 1.0, 10  #: of a timing beside the baselines; below it, fewer rounds of finals are enough
 NO_KERNEL = "no kernel of its own: calls the library only"
 #: Words by which a file can run code that is neither Python nor the library's.
 _NATIVE = re.compile(
@@ -42,11 +46,13 @@ class Strict(Checks):
     holds_strides = False  # KernelBench asks for values alone
     wrong_when_timed = Status.SUSPICIOUS
     make_runner = StrictRunner
-    variables: Mapping[str, str] = {}
 
     def __init__(self, profiles: bool = False) -> None:
         self.profiles = profiles
         self._eager: Times | None = None
+
+    def variables(self, candidate: Candidate | None) -> Mapping[str, str]:
+        return {} if candidate is None or _STREAMS.search(candidate.source) else ONE_QUEUE
 
     def options(self, scratch: Path) -> dict[str, Any]:
         return {"writable": [str(scratch)], "modules": list(_MODULES)}
@@ -113,10 +119,16 @@ class Strict(Checks):
         notice: Callable[[str], None],
         until: float = inf,
     ) -> list[Runner]:
-        """As for own candidates; times all once more after an anomaly, and leaves out finalists that keep it."""
-        runners = interleave([*finalists, *baselines], seconds, generator, failed, FINAL_BLOCKS, until)
+        """As for own candidates; times all again after an anomaly, for longer, and leaves out finalists that keep
+        it."""
+        least = FINAL_BLOCKS if seconds >= SHORT_SECONDS else SHORT_BLOCKS
+        for runner in (*finalists, *baselines):  # as many outputs are checked in fewer rounds
+            runner.check_share = CHECK_SHARE * FINAL_BLOCKS / least
+        runners = interleave([*finalists, *baselines], seconds, generator, failed, least, until)
         found = _anomalies(runners, finalists)
-        if reason := next(filter(None, found.values()), ""):  # a busy machine causes some
+        for _ in range(REPEATS):  # a busy machine causes some
+            if not (reason := next(filter(None, found.values()), "")):
+                break
             notice(f"finals are timed once more: of a candidate, {reason}")
             queue_alike(runners)
             runners = interleave(runners, seconds, generator, failed, FINAL_BLOCKS, until)

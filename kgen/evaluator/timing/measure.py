@@ -40,6 +40,7 @@ class Runner:
 
     extra_calls = 1.0  #: calls of a GPU for each sample
     checks_every_block = False  #: of a screening
+    check_share = CHECK_SHARE  #: of the rounds of finals
 
     name: str
     worker: WorkerClient
@@ -144,7 +145,7 @@ class Runner:
         """One block of finals, after a call that is no sample: another subject left the clocks and caches."""
         if self.frees or self.steady_ms < LONG_MS:
             self.warm_up(generator)
-        self.block(calls, generator, checked=thorough or generator.random() < CHECK_SHARE, thorough=thorough)
+        self.block(calls, generator, checked=thorough or generator.random() < self.check_share, thorough=thorough)
         self.rest()
 
     def oddest(self) -> int | None:

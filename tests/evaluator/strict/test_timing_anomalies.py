@@ -9,9 +9,9 @@ import pytest
 from kgen.devices.kinds import KINDS
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.strict import strict, timing_anomalies
-from kgen.evaluator.strict.strict import Strict
+from kgen.evaluator.strict.strict import SHORT_BLOCKS, SHORT_SECONDS, Strict
 from kgen.evaluator.strict.timing_anomalies import StrictRunner, anomaly, least_ms, measured_again
-from kgen.evaluator.timing.measure import FINAL_BLOCKS
+from kgen.evaluator.timing.measure import CHECK_SHARE, FINAL_BLOCKS
 from kgen.protocol import Status
 
 
@@ -139,16 +139,17 @@ def test_a_call_goes_through_every_mode():
     assert [request["mode"] for do, request in subject.worker.requests if do == "prepare_call"] == ["train", "eval"]
 
 
-def finals(finalists, baselines=()):
+def finals(finalists, baselines=(), seconds=SHORT_SECONDS):
     """Finals of these subjects; returns those that are kept, those that failed, and the notices."""
     failed, notices = [], []
-    kept = Strict().finals(finalists, baselines, 0.0, random.Random(0),
+    kept = Strict().finals(finalists, baselines, seconds, random.Random(0),
                            lambda one, failure: failed.append(one), notices.append)
     return kept, failed, notices
 
 
-@pytest.mark.parametrize("reasons, lost", [(["", ""], False), (["odd", ""], False), (["odd", "odd"], True)])
-def test_finals_with_an_anomaly_are_timed_once_more_and_keep_no_sample(monkeypatch, reasons, lost):
+@pytest.mark.parametrize("reasons, lost", [(["", ""], False), (["odd", ""], False), (["odd", "odd", ""], False),
+                                           (["odd", "odd", "odd"], True)])  # fmt: skip
+def test_finals_with_an_anomaly_are_timed_again_and_keep_no_sample(monkeypatch, reasons, lost):
     answers = iter(reasons)
     monkeypatch.setattr("kgen.evaluator.strict.strict.anomaly", lambda *_, **__: next(answers))
     subject, eager = runner("a", cuda=True), runner("eager", cuda=True)
@@ -157,6 +158,12 @@ def test_finals_with_an_anomaly_are_timed_once_more_and_keep_no_sample(monkeypat
     assert (kept, failed) == (([eager], [subject]) if lost else ([subject, eager], []))
     assert bool(notices) is bool(reasons[0]) and len(subject.blocks) == FINAL_BLOCKS
     assert subject.sleep_ns == (300_000 if reasons[0] else 0)  # as much work is queued in front of all
+
+
+def test_a_short_timing_has_fewer_rounds_and_as_many_checks():
+    subject, eager = runner("a"), runner("eager")
+    kept, *_ = finals([subject], [eager], SHORT_SECONDS / 2)
+    assert len(subject.blocks) == SHORT_BLOCKS and subject.check_share * SHORT_BLOCKS == CHECK_SHARE * FINAL_BLOCKS
 
 
 def test_faster_than_moving_the_data_is_an_anomaly():
