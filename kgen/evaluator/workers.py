@@ -96,8 +96,8 @@ class Workers:
         candidate: Candidate | None = None,
     ) -> WorkerClient:
         """Start a worker; ``place`` puts the candidate's files into its scratch folder if the ``candidate`` is known
-        already. ``subject`` names another class than that of candidates. Where none starts in the sandbox (a GPU's driver may
-        refuse), workers run with less of it, and one notice says so."""
+        already. ``subject`` names another class than that of candidates. Where none starts in the sandbox (a GPU's
+        driver may refuse), workers run with less of it, and one notice says so."""
         evaluator = self._evaluator
         name = uuid.uuid4().hex
         scratch = evaluator.home / "scratch" / name
