@@ -18,6 +18,7 @@ from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.runtime import process
 from kgen.evaluator.runtime.channel import PACKET_BYTES, Channel, ChannelClosed, ChannelGarbage, ChannelTimeout
 from kgen.evaluator.runtime.locks import DeviceLock
+from kgen.evaluator.strict.strict import SHORT_BLOCKS
 from kgen.protocol import Accuracy, Status
 
 MARK = "kgen-test-straggler"
@@ -97,6 +98,7 @@ def test_a_server_that_dies_is_started_again(evaluator, judge):
 BARE = """
 import sys
 from kgen.evaluator.runtime import server
+from kgen.evaluator.strict.strict import SHORT_BLOCKS
 server._PRELOAD = ()
 server.serve(int(sys.argv[1]), [], [])
 """
@@ -317,7 +319,7 @@ def test_finals_time_everybody_in_turns(evaluator, builder):
     candidate = Candidate(source, "by hand", {}, "cpu")
     timings = evaluator.finals([(candidate, builder.build(source))], seconds=0.1)
     assert [t.subject for t in timings] == [candidate.id, "eager"]
-    assert all(len(t.blocks) >= 20 for t in timings)
+    assert all(len(t.blocks) >= SHORT_BLOCKS for t in timings)
     assert len({t.session for t in timings}) == 1
 
 
