@@ -25,7 +25,8 @@ class Kind:
     A screening's block has at most ``screen_calls`` and should take ``block_seconds``: an accelerator's samples scatter
     less. A reduced batch has ``reduced_rows``. ``rounded_at_once`` elements are rounded in one go: a processor's cache
     holds them. No honest call moves its data faster than ``copy_margin`` times a copy's rate (small writes end in the
-    cache). A service judges in ``lanes`` threads, with ``evaluators`` that stay open: each keeps memory of its device.
+    cache). A service has ``evaluators`` that stay open: each keeps memory of its device. It judges in ``lanes``
+    threads, for each evaluator on an accelerator, and for all of them on the cores.
 
     ``worker`` is the class of :mod:`kgen.evaluator.runtime.device` at work, ``module:name``. ``torch`` is the type of
     the torch device whose tensors kernels take, where it has another name than the kind.

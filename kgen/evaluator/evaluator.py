@@ -27,7 +27,7 @@ from kgen.devices.runtime import runtime
 from kgen.errors import DeviceError, EvaluatorError, ProblemError
 from kgen.evaluator.baselines import Baselines
 from kgen.evaluator.candidates.build import Builder, compiler_version
-from kgen.evaluator.candidates.checks import Checks
+from kgen.evaluator.candidates.checks import ONE_QUEUE, Checks
 from kgen.evaluator.correctness.validate import Failure, OracleClient, OracleFailed, WorkerClient
 from kgen.evaluator.judging import Beside, Judging
 from kgen.evaluator.opened import Opened
@@ -248,6 +248,7 @@ class Evaluator:
             }
             | self.workers.confinement(),
             self.home / "logs" / "oracle.log",
+            ONE_QUEUE,
         )
         release(child.kill)
         self.oracle = oracle = OracleClient(child, _ORACLE_SECONDS)

@@ -11,6 +11,9 @@ from typing import Callable, Collection, Iterator, Mapping
 from kgen import paths
 from kgen.errors import EvaluatorError, KgenError, ProblemError
 from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.runtime.process import Server
+from kgen.problems.problem import Problem
+from kgen.protocol import Accuracy
 from kgen.serve.asked import Asked
 
 _NICE = 5  #: of processes that judge: whoever sends a request does not wait for them
@@ -34,6 +37,12 @@ def make_evaluator(asked: Asked, device: str, notice: Callable[[str], None]) -> 
         hidden=(paths.home(),),
         nice=_NICE,
     )
+
+
+def fork_servers(device: str, count: int) -> list[Server]:
+    """Fork servers like those of :func:`make_evaluator`, not started."""
+    asked = Asked(Problem("", "", ""), False, "", "", Accuracy.PYTORCH, ("eager",), 0.0, "cold")
+    return [make_evaluator(asked, device, lambda text: None).server for _ in range(count)]
 
 
 @dataclass

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -21,13 +22,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from kgen import paths
 from kgen.devices.kinds import kind_of
 from kgen.devices.machine import resolve_device
-from kgen.errors import DiskError, InputError
+from kgen.errors import DiskError, EvaluatorError, InputError
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.runtime.process import servers_kept
+from kgen.evaluator.runtime.process import Server, servers_kept
 from kgen.serve import access
 from kgen.serve.app import application
 from kgen.serve.asked import Asked
-from kgen.serve.bench import Bench, make_evaluator
+from kgen.serve.bench import Bench, fork_servers, make_evaluator
 from kgen.serve.judge import Judge
 from kgen.serve.known import Known
 from kgen.serve.metrics import Metrics
@@ -87,6 +88,7 @@ def serve(options: Options, begun: Callable[[str], None], notice: Callable[[str]
         judge = _judge(options, devices, database, notice)
         service = Service(database, judge, known, tokens, devices)
         sys.setswitchinterval(_SWITCH_SECONDS)
+        ahead = _load_ahead(devices, options)
         adopted = judge.start()
         if adopted:
             notice(f"{adopted} accepted evaluations go on")
@@ -94,6 +96,23 @@ def serve(options: Options, begun: Callable[[str], None], notice: Callable[[str]
             _run(service, listening, begun)
         finally:
             judge.close()
+            for server in ahead:
+                server.close()
+
+
+def _load_ahead(devices: Sequence[str], options: Options) -> list[Server]:
+    """Have fork servers of the first evaluators load torch, where the cores have nothing else to do."""
+    kind = kind_of(devices[0])
+    most = (options.evaluators or kind.evaluators) if kind.accelerator else 0
+    servers = [server for device in devices for server in fork_servers(device, most)]
+
+    def load(server: Server) -> None:
+        with suppress(EvaluatorError):  # the service has ended, or the first evaluation says why
+            server.keep_loaded()
+
+    for server in servers:
+        threading.Thread(target=load, args=[server], name="kgen-ahead", daemon=True).start()
+    return servers
 
 
 def _judge(options: Options, devices: Sequence[str], database: Database, notice: Callable[[str], None]) -> Judge:
@@ -106,9 +125,8 @@ def _judge(options: Options, devices: Sequence[str], database: Database, notice:
         return make_evaluator(asked, device, notice)
 
     benches = [Bench(device, make, most) for device in devices]
-    return Judge(
-        database, benches, lanes=kind.lanes * -(-most // 2), limit=options.queue, metrics=metrics, notice=notice
-    )
+    lanes = kind.lanes * most if kind.accelerator else kind.lanes
+    return Judge(database, benches, lanes=lanes, limit=options.queue, metrics=metrics, notice=notice)
 
 
 def _keep_private() -> None:

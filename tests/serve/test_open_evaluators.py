@@ -7,10 +7,11 @@ import threading
 import pytest
 
 from kgen.errors import DatabaseError, EvaluatorError, ProblemError
+from kgen.evaluator.runtime import process
 from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy
 from kgen.serve.asked import Asked
-from kgen.serve.bench import Bench
+from kgen.serve.bench import Bench, fork_servers, make_evaluator
 
 
 def asked(problem: str) -> Asked:
@@ -95,3 +96,17 @@ def test_taker_waits_for_a_place_until_the_bench_closes() -> None:
         found.close()
         waiting.join()
     assert [str(error) for error in errors] == ["the service ends"] and log == ["start a", "end a"]
+
+
+def test_fork_server_that_was_loaded_ahead_serves_the_evaluator_of_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[object] = []
+    launch = process.launch
+    monkeypatch.setattr(process, "launch", lambda *given: launched.append(given) or launch(*given))
+    with process.servers_kept():
+        (ahead,) = fork_servers("cpu", 1)
+        ahead.keep_loaded()
+        server = make_evaluator(asked("a"), "cpu", lambda text: None).server
+        server.start()
+        server.close()
+        ahead.close()
+    assert len(launched) == 1

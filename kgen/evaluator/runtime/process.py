@@ -327,6 +327,14 @@ class Server:
             be_nicer(self._nice, process.pid)
         self._loaded, self._ready = _Loaded(what, environment, process, mine), False
 
+    def keep_loaded(self) -> None:
+        """Start the server, have it load all its modules, and leave it to a later one like it, within
+        :func:`servers_kept`. Raises what :meth:`spawn` does."""
+        self._idle = [*filter(None, self._modules[1].split(",")), *self._idle]
+        self.start()
+        self.wait()
+        self.close()
+
     def spawn(
         self, kind: str, options: Mapping[str, Any], log: Path, environment: Mapping[str, str] | None = None
     ) -> Child:
