@@ -103,3 +103,17 @@ def test_windows_load_16_bytes_and_fill_what_lies_outside(dtype: str, vector: st
     kernel = of.candidate(Point(0, (0,))).source
     assert f"inside ? {vector};" in kernel
     assert "inside ? x :" not in kernel
+
+
+@pytest.mark.parametrize(
+    ("forward", "init", "skipped"),
+    [
+        ("torch.cat([x, self.c(x)], 1)", "self.c = nn.Conv2d(8, 8, 3, padding=1, groups=8)", True),
+        ("F.avg_pool2d(F.pad(x, (0, 0, 0, 0, 0, 4), value=2.0), 3, 1)", "", False),  # padded values count
+    ],
+)
+def test_rows_without_a_window_sum_nothing(forward: str, init: str, skipped: bool) -> None:
+    of = design(made(source(f"return {forward}", "torch.randn(2, 8, 32, 32)", init)), for_arch("sm_90"))
+    option = next(n for n, o in enumerate(of.options) if o.name.startswith("window[") and "+" not in o.name)
+    text = of.candidate(Point(option, of.options[option].plainest)).source
+    assert ("    if (row %" in text) == skipped

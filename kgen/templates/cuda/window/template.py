@@ -27,6 +27,7 @@ from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
 from kgen.codegen.windowing import WindowParts, inside, minus, times
 from kgen.compiler.graph.dtypes import DTYPES, is_float, loaded, value_type
+from kgen.compiler.loops.indices import symbols_of
 from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Slide
 from kgen.templates.cuda import common
@@ -238,7 +239,23 @@ class _Emitter:
         body = self._lines()
         for slide in reversed([s for s in self.parts.outer if s is not self.layout.above]):
             body = [*(["#pragma unroll"] if slide.taps <= 4 else []), *self.parts.outer_loop(slide, body)]
-        return self._line_first(body) if self.layout.lines_first else body
+        if self.layout.lines_first:
+            return self._line_first(body)
+        there = self._of_row()
+        return block(f"if ({there})", body) if there else body
+
+    def _of_row(self) -> str:
+        """The condition on the row without which no weight is read, as in the other part of a concatenation: its sums
+        are zero there. Empty where there is none."""
+        moving = set(self.parts.variables())
+        loads = [self.parts.named(x) for x in self.window.body if isinstance(x, Load) and x.tensor]
+        weights = [x for x in (*self.parts.taps, *self.parts.pairs) if isinstance(x, Load)]
+        if not weights or any(x.fill != 0 for x in weights):
+            return ""
+        of_row = [{within for within in x.access.mask if symbols_of(within.index).isdisjoint(moving)} for x in loads]
+        every = set.intersection(*of_row)
+        of = loads[0].access
+        return replace(of, mask=tuple(within for within in of.mask if within in every)).condition() if every else ""
 
     def _line_first(self, body: list[str]) -> list[str]:
         """The body for each vector of a line of inputs, which it reduces into one; then the windows along that line."""
