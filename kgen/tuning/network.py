@@ -36,9 +36,12 @@ def is_network(design: Design) -> bool:
     return any(len(design.choices[n].kernels) > FEW_KERNELS for n in _likely(design))
 
 
-def catalogue(design: Design, environment: Environment) -> Catalogue:
-    """The tasks of a design's likely options, and those of the control. The design must have a plan with kernels."""
-    maker, best = TaskMaker(design.hardware, design.accuracy, environment), _best(design)
+def catalogue(design: Design, environment: Environment, maker: TaskMaker | None = None) -> Catalogue:
+    """The tasks of a design's likely options, and those of the control. The design must have a plan with kernels.
+
+    A ``maker`` keeps the tasks for :func:`with_regions`.
+    """
+    maker, best = maker or TaskMaker(design.hardware, design.accuracy, environment), _best(design)
     assert best is not None, "a design whose tasks are asked for has a plan with kernels"
     likely = _likely(design)
     likely = _unlike_each_other(design, [*dict.fromkeys((best, *_first_of_rewrites(design, likely)))], likely)
@@ -126,13 +129,15 @@ def _parts(design: Design, number: int, maker: TaskMaker, own: frozenset[str]) -
                 yield Part(task, label(node), label(node), None, "", predicted.ms, limit, why)
 
 
-def with_regions(design: Design, of: Catalogue, results: Results, environment: Environment) -> Catalogue:
+def with_regions(
+    design: Design, of: Catalogue, results: Results, environment: Environment, maker: TaskMaker | None = None
+) -> Catalogue:
     """The catalogue with further options, which the design gets: the fastest steps of all options of a graph, by
     measurement.
 
     A second one of a graph leaves kernels out that err more than the library.
     """
-    maker, options = TaskMaker(design.hardware, design.accuracy, environment), dict(of.options)
+    maker, options = maker or TaskMaker(design.hardware, design.accuracy, environment), dict(of.options)
     groups = dict.fromkeys(tuple(design.regions(n)) for n in of.options if len(design.choices[n].plans) == 1)
     for numbers in filter(None, groups):
         plans = [design.choices[n].plans[0][1] for n in numbers]

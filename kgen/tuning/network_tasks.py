@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from traceback import format_exception
 from typing import Callable, Sequence
 
@@ -19,7 +20,7 @@ from kgen.tuning.search import Point
 from kgen.tuning.tasks import assembly
 from kgen.tuning.tasks.bench import Place
 from kgen.tuning.tasks.parts import Catalogue
-from kgen.tuning.tasks.task import KernelTask
+from kgen.tuning.tasks.task import KernelTask, TaskMaker
 from kgen.tuning.tasks.tuner import Tuner
 
 _UNLIKE = 4  #: times the kernels of a plan; another one with so many more, or fewer, is unlike it
@@ -89,7 +90,7 @@ class NetworkTasks:
                     making.result().close()
         self.on_event(events.Step("trying candidates of the best kernels"))
         self.results = {key: work.found for key, work in tuner.works.items()}
-        put_together = with_regions(self.design, tuner.catalogue, self.results, self.place.environment)
+        put_together = with_regions(self.design, tuner.catalogue, self.results, self.place.environment, self._maker)
         self.catalogue = with_library(self.design, put_together, self.results)
         # Options that are put together have calls of the library that no other option has.
         tasks.add_tasks(self.database, self.sweep, self.catalogue.stored)
@@ -101,7 +102,7 @@ class NetworkTasks:
 
     def _tuner(self, start: bool = False) -> Tuner:
         tuner = Tuner(
-            catalogue(self.design, self.place.environment),
+            catalogue(self.design, self.place.environment, self._maker),
             self.place,
             self.builder,
             self.database,
@@ -115,6 +116,10 @@ class NetworkTasks:
         if start:
             tuner.start()
         return tuner
+
+    @cached_property
+    def _maker(self) -> TaskMaker:
+        return TaskMaker(self.design.hardware, self.design.accuracy, self.place.environment)
 
     def _leave_out(self, task: KernelTask, error: Exception) -> None:
         """Leave a task out of which no file renders: that is a bug of kgen."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from kgen.candidate import Plan
 from kgen.codegen.template import Task, tasks
 from kgen.compiler.fusion.programs import Programs
-from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library
+from kgen.compiler.fusion.steps import FusionPlan, Kernel, Library, Step
 from kgen.compiler.graph.graph import Constant, Input, Node, OpGraph, Tensor, Weight
 from kgen.compiler.loops.canonical import digest
 from kgen.compiler.operators.facts import is_view, sums_of
@@ -70,10 +70,18 @@ class TaskMaker:
     def __init__(self, hardware: Hardware, accuracy: Accuracy, environment: Environment) -> None:
         self._hardware, self._accuracy, self._environment = hardware, accuracy, environment
         self._made: dict[tuple[str, ...], KernelTask | None] = {}
+        # By the identity of the graph, because hashing it takes long; the graph stands beside the step's task.
+        self._steps: dict[tuple[int, Step], tuple[OpGraph, KernelTask | None]] = {}
 
-    def task(self, plan: FusionPlan, step: Kernel | Library) -> KernelTask | None:
+    def task(self, plan: FusionPlan, step: Step) -> KernelTask | None:
         """The task of a step. ``None`` where it does not stand alone: a view, a mere change of a buffer, a result of
         unknown shape."""
+        key = id(plan.graph), step
+        if key not in self._steps:
+            self._steps[key] = plan.graph, self._found(plan, step)
+        return self._steps[key][1]
+
+    def _found(self, plan: FusionPlan, step: Step) -> KernelTask | None:
         graph = plan.graph
         nodes = [graph.node(name) for name in (step.nodes if isinstance(step, Kernel) else (step.node,))]
         if isinstance(step, Library) and (
