@@ -108,6 +108,8 @@ APPLIES = {
     "an einsum of a concatenation that ends with zeros": (
         "return torch.einsum('bzc,bcn->bn', x, torch.cat([x[:, :1], x[:, 1:3], torch.zeros_like(x[:, 3:5])], 1))", "", "torch.randn(3, 6, 5)", "eval", (), "parts_of_einsums", ["slice", "slice", "cat", "slice", "aten.einsum.default"]),
     "windows side by side are rows": ("return self.c(x)", "self.c = nn.Conv2d(3, 5, 8, stride=8)", "torch.randn(2, 3, 16, 24)", "eval", (), "patches_as_rows", ["view", "permute", "copy", "view", "linear", "permute", "view"]),
+    "an image of one pixel is a row": ("return self.c(x.mean((2, 3), keepdim=True))", "self.c = nn.Conv2d(3, 5, 1)", "torch.randn(2, 3, 4, 4)", "eval", (), "patches_as_rows", ["mean", "view", "linear", "view"]),
+    "an image that is one window is a row": ("return self.c(x)", "self.c = nn.Conv2d(3, 5, (4, 2))", "torch.randn(2, 3, 4, 2)", "eval", (), "patches_as_rows", ["view", "linear", "view"]),
     "windows of a sequence are rows": ("return self.c(x)", "self.c = nn.Conv1d(2, 5, 64, stride=64, bias=False)", "torch.randn(2, 2, 128)", "eval", (), "patches_as_rows", ["view", "permute", "copy", "view", "linear", "permute", "view"]),
     "dropout goes in eval mode": ("return F.relu(F.dropout(x, 0.5, self.training))", "", None, "eval", (), "drop_identity", ["relu"]),
     "dropout that drops nothing goes in train mode": ("return F.relu(F.dropout(x, 0.0, True))", "", None, "train", (), "drop_identity", ["relu"]),
