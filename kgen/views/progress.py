@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from contextlib import AbstractContextManager
-from typing import Callable
+from typing import Callable, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 
 from kgen.protocol import Status
 from kgen.tuning import events
@@ -166,13 +166,14 @@ class JsonLines(Watch):
         self._write(plain.dumps(plain.event(event), indent=None))
 
 
-class Live(Watch):
-    """Overwrites one line on a terminal; prints one line for each change elsewhere, from the start of the sweep on."""
+class OnBars(Watch):
+    """A listener that shows bars on a terminal: ``columns``, then how far each is, its time, and a line of text."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *columns: ProgressColumn) -> None:
         super().__init__()
         self._console = console
         self._bar = Progress(
+            *columns,
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -181,15 +182,22 @@ class Live(Watch):
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("sweep", total=None, line=self.tally.phase)
-        self._printed: object = None  #: the state that the last plain line showed
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> Self:
         self._bar.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._bar.stop()
+
+
+class Live(OnBars):
+    """Overwrites one line on a terminal; prints one line for each change elsewhere, from the start of the sweep on."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._task = self._bar.add_task("sweep", total=None, line=self.tally.phase)
+        self._printed: object = None  #: the state that the last plain line showed
 
     def show(self, event: events.Event) -> None:
         if isinstance(event, events.Started):

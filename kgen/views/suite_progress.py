@@ -5,40 +5,22 @@ from __future__ import annotations
 from collections import Counter
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import TaskID, TextColumn
 
 from kgen.tuning import events
 from kgen.views import text
-from kgen.views.progress import LINE, Tally, Watch
+from kgen.views.progress import LINE, OnBars, Tally
 
 
-class SuiteLive(Watch):
+class SuiteLive(OnBars):
     """Shows where a suite is."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._console = console
+        super().__init__(console, TextColumn("{task.description}", markup=False))
         self._verdicts: Counter[str] = Counter()
         self._every = Tally()  #: of all problems, where several are swept at once
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[line]}", markup=False),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
         self._suite: TaskID | None = None
         self._problem: TaskID | None = None
-
-    def __enter__(self) -> SuiteLive:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bar.stop()
 
     def show(self, event: events.Event) -> None:
         if isinstance(event, events.SuiteStarted):

@@ -32,6 +32,17 @@ class Launched(Schedule):
         return self.launch == "early"
 
 
+class InTerms:
+    """A schedule whose operands are split into terms of 16 bits, or rounded to one."""
+
+    products: int  #: of terms, which make one product of float32
+
+    @property
+    def terms(self) -> int:
+        """Terms of each operand: hi and lo, or one."""
+        return 2 if self.products == 3 else 1
+
+
 def launch_axis(task: Task) -> list[Axis]:
     """When the kernel is launched. A plan of one kernel has no other before it."""
     if sm(task.hardware) < 90:

@@ -8,6 +8,7 @@ from functools import cached_property
 from kgen.codegen.template import Schedule, Task, parameter
 from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.loops.program import Program
+from kgen.templates.cuda import common
 from kgen.templates.cuda.contraction.tiles import STEP, TILES, Tile, WarpgroupTile
 
 LONGEST_ROW = 32768  # elements of a row that a block splits from its registers; longer rows are read twice
@@ -80,7 +81,7 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contraction(Schedule):
+class Contraction(common.InTerms, Schedule):
     variant: str = parameter("generation of tensor cores")
     products: int = parameter("products on tensor cores that make one in float32")
     promotion_interval: int = parameter("products that tensor cores add up before their sums are added in float32")
@@ -109,11 +110,6 @@ class Contraction(Schedule):
     def of_tile(self) -> Tile:
         """The tile of a variant of our own."""
         return TILES[self.variant][self.tile]
-
-    @property
-    def terms(self) -> int:
-        """Float16 terms of each operand."""
-        return 2 if self.products == 3 else 1
 
     @property
     def rounded(self) -> bool:

@@ -10,6 +10,7 @@ from kgen.codegen.template import Schedule, parameter
 from kgen.compiler.graph.convolutions import Convolution, Residue
 from kgen.compiler.graph.dtypes import DTYPES, is_narrow
 from kgen.compiler.loops.program import ELEMENT
+from kgen.templates.cuda import common
 from kgen.templates.cuda.implicit_gemm.residues import Together, beside, residues_of, rows_of, stores_pixels, together
 from kgen.templates.cuda.implicit_gemm.tiles import TILES, Tile, WarpTile
 
@@ -24,7 +25,7 @@ def multiple(value: int, of: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImplicitGemm(Schedule):
+class ImplicitGemm(common.InTerms, Schedule):
     """The sizes of a convolution's kernels.
 
     Channels of a group are copied in ``chunk`` at once, ``chunks`` of them; ``k`` is the length of all products with
@@ -47,11 +48,6 @@ class ImplicitGemm(Schedule):
     def im2col(self) -> bool:
         """Whether TMA brings the windows."""
         return self.variant == "im2col"
-
-    @property
-    def terms(self) -> int:
-        """Float16 terms of each operand."""
-        return 2 if self.products == 3 else 1
 
     @property
     def window(self) -> Convolution:

@@ -44,7 +44,7 @@ _RESIDENT = 6  # more of them in a block that takes several tiles of rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention(OfAttention):
+class Attention(common.InTerms, OfAttention):
     warpgroups: int = parameter("warpgroups that multiply, 64 rows of queries each")
     keys: int = parameter("keys and values in a tile")
     stages: int = parameter("tiles in flight, of keys and of values")
@@ -57,11 +57,6 @@ class Attention(OfAttention):
     @property
     def narrow(self) -> bool:
         return is_narrow(self.parts.dtype)
-
-    @property
-    def terms(self) -> int:
-        """Terms of 16 bits of an element: hi and lo, or one."""
-        return 2 if self.products == 3 else 1
 
     @property
     def rows(self) -> int:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Sequence
+from typing import Any, Sequence
 
 from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
 from kgen.codegen.c_printer import (
-    block,
     fill,
     load_statement,
     load_value,
@@ -25,7 +24,7 @@ from kgen.codegen.c_printer import (
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
-from kgen.codegen.windowing import WindowParts, inside, minus, times
+from kgen.codegen.windowing import WindowParts, inside
 from kgen.compiler.graph.dtypes import DTYPES, is_float, loaded, value_type
 from kgen.compiler.loops.indices import symbols_of
 from kgen.compiler.loops.passes import passes_of
@@ -45,8 +44,6 @@ _WARP = 32
 _ORDER_OF_X = {1: (4, 2, 1), 2: (2, 4, 1)}
 _HALF_ORDER_OF_X = {1: (8, 4, 2, 1), 2: (4, 8, 2, 1)}
 _HALF_ORDER_OF_X_IN_TILES = {1: (4, 8, 2, 1), 2: (4, 8, 2, 1)}  # a tile of 8 x 8 outputs takes too many registers
-
-_COMBINE = {"max": symbol("max_or_nan") + "({0}, {1})", "sum": "{0} + {1}", "mean": "{0} + {1}"}
 
 
 def takes(program: Program) -> bool:
@@ -225,24 +222,49 @@ def space(task: Task) -> Space:
     return Space(partial(Windows, task), axes, constraints)
 
 
-class _Emitter:
-    """Spells the kernel of one layout."""
+@dataclass(frozen=True)
+class _Point:
+    """A load or a map of one input: a map's statement, or what a load reads."""
+
+    name: str
+    statement: str = ""  #: of a map
+    vector: str = ""  #: the expression of a vector
+    single: str = ""  #: the expression of one element
+    type: str = ""  #: of an element
+    element: str = ""  #: the expression of an element of the vector
+
+    @property
+    def once(self) -> bool:
+        """Whether it is loaded before the loop over a vector's elements."""
+        return bool(self.vector or self.single)
+
+
+class _Context:
+    """The values that the text of one layout shows."""
 
     def __init__(self, layout: Windows, plan_maps: Sequence[Map], args: Sequence[Argument]) -> None:
         self.layout, self.parts, self.maps, self.arguments = layout, layout.parts, plan_maps, args
         self.sources = sources(args)
         self.window = self.parts.window
-        self.combine = _COMBINE[self.window.kind]
 
-    def reduction(self) -> list[str]:
-        """The loops over the inputs of the strip."""
-        body = self._lines()
-        for slide in reversed([s for s in self.parts.outer if s is not self.layout.above]):
-            body = [*(["#pragma unroll"] if slide.taps <= 4 else []), *self.parts.outer_loop(slide, body)]
-        if self.layout.lines_first:
-            return self._line_first(body)
-        there = self._of_row()
-        return block(f"if ({there})", body) if there else body
+    def reduction(self) -> dict[str, Any]:
+        """The inputs of the strip, and how they are taken into its totals."""
+        layout, parts, guard = self.layout, self.parts, "inside_row" if self._inside_row() else ""
+        near, inner = self._near(guard), layout.inner
+        return {
+            "kind": self.window.kind,
+            "arg": self.window.arg,
+            "of_row": self._of_row(),
+            "in_outer_loops": self._in_outer_loops,
+            "unroll_lines": self._unrolled_lines(),
+            "inside_row": self._inside_row(),
+            "row_guard": guard,
+            "own_first": -inner.padding - layout.lead,
+            "near": near,
+            "separable": not (parts.pairs or parts.taps),
+            "pairs": [self._statement(step) for step in parts.pairs],
+            "taps": [self._statement(step) for step in parts.taps],
+        } | ({"side": self._side_by_side(guard)} if layout.lines_first else {})
 
     def _of_row(self) -> str:
         """The condition on the row without which no weight is read, as in the other part of a concatenation: its sums
@@ -257,267 +279,126 @@ class _Emitter:
         of = loads[0].access
         return replace(of, mask=tuple(within for within in of.mask if within in every)).condition() if every else ""
 
-    def _line_first(self, body: list[str]) -> list[str]:
-        """The body for each vector of a line of inputs, which it reduces into one; then the windows along that line."""
-        layout, inner, width = self.layout, self.layout.inner, self.layout.line_width
-        name = f"in_{self.parts.letter(inner)}"
-        filled = ", ".join([fill(self.window)] * width)
-        step = layout.threads * width
-        body = [
-            f"Vector<float, {width}> part = {{{filled}}};",
-            *body,
-            f"{symbol('store_vector')}<{width}>(line_of_inputs + {name}, part);",
-        ]
-        there = inside(name, -inner.padding, inner.last, inner.size)
-        take = f"total[0][0] = {self.combine.format('total[0][0]', f'line_of_inputs[{name}]')};"
-        windows = [
-            f"const int {name} = first_col{times(inner.stride)} + tap{times(inner.dilation)}{minus(inner.padding)};",
-            f"if ({there}) {take}" if there else take,
-        ]
-        return [
-            f"__shared__ alignas(16) float line_of_inputs[{-(-layout.used // width) * width}];",
-            *block(f"for (int {name} = threadIdx.x * {width}; {name} < {layout.used}; {name} += {step})", body),
-            "__syncthreads();",
-            f"if (first_col >= {inner.outputs}) return;",
-            "#pragma unroll",
-            *block(f"for (int tap = 0; tap < {inner.taps}; ++tap)", windows),
-        ]
+    def _in_outer_loops(self, text: str) -> str:
+        """The text in loops over the taps of the dimensions that the strip does not cover."""
+        lines = text.splitlines()
+        for slide in reversed([s for s in self.parts.outer if s is not self.layout.above]):
+            lines = [*(["#pragma unroll"] if slide.taps <= 4 else []), *self.parts.outer_loop(slide, lines)]
+        return "".join(f"{line}\n" for line in lines)
 
-    def _side_by_side(self, inside_row: str) -> list[str]:
-        """One vector of a line of inputs, loaded, computed, and taken into its part."""
-        width, inner = self.layout.line_width, self.layout.inner
-        lines, within = [], []
-        for step in self.parts.points:
-            if isinstance(step, Map):
-                within.append(statement(step, "cuda"))
-            elif inner.position in step.access.symbols:
-                vector, element = self._vector(step, width, inside_row)
-                lines.append(vector)
-                within.append(element)
-            else:
-                lines.append(self._single(step, inside_row))
-        value = f"{inside_row} ? {self.window.arg} : {fill(self.window)}" if inside_row else self.window.arg
-        within.append(f"part.v[j] = {self.combine.format('part.v[j]', f'({value})' if inside_row else value)};")
-        return [*lines, "#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", within)]
+    def _unrolled_lines(self) -> str:
+        """How far the loop over input rows is unrolled: all of it where nothing is named."""
+        if self.layout.lines_first:
+            return "" if self.layout.lines <= MOST_UNROLLED else " 4"
+        return "" if self.layout.near * self.layout.lines <= MOST_NEAR else " 1"
 
-    def _lines(self) -> list[str]:
-        """The loop over the input rows of the strip."""
+    def _inside_row(self) -> str:
+        """The condition that an input row is one of the image; empty where it always is."""
         layout, above = self.layout, self.layout.above
         if above is None:
-            return self._side_by_side("") if layout.lines_first else [*self._near(""), *self._take()]
-        letter = self.parts.letter(above)
-        last = (
-            (-(-above.outputs // layout.y) * layout.y - layout.y) * above.stride
-            + (layout.lines - 1) * layout.step
-            - above.padding
-        )
-        condition = inside(f"in_{letter}", -above.padding, last, above.size)
-        head = [
-            f"const int in_{letter} = first_line{times(above.stride)} + line{times(layout.step)}{minus(above.padding)};"
-        ]
-        head += [f"const bool inside_row = {condition};"] if condition else []
-        unroll = ["#pragma unroll"] if layout.near * layout.lines <= MOST_NEAR else ["#pragma unroll 1"]
-        row = "inside_row" if condition else ""
-        if layout.lines_first:
-            unroll = ["#pragma unroll"] if layout.lines <= MOST_UNROLLED else ["#pragma unroll 4"]
-            body = [*head, *self._side_by_side(row)]
-        else:
-            body = [*head, *self._near(row), *self._take()]
-        return [*unroll, *block(f"for (int line = 0; line < {layout.lines}; ++line)", body)]
+            return ""
+        strips = -(-above.outputs // layout.y) * layout.y - layout.y
+        last = strips * above.stride + (layout.lines - 1) * layout.step - above.padding
+        return inside(f"in_{self.parts.letter(above)}", -above.padding, last, above.size)
 
-    def _near(self, inside_row: str) -> list[str]:
+    def _side_by_side(self, guard: str) -> dict[str, Any]:
+        """One vector of a line of inputs, loaded, computed, and taken into its part."""
+        layout, inner = self.layout, self.layout.inner
+        letter = self.parts.letter(inner)
+        return {
+            "width": layout.line_width,
+            "used": layout.used,
+            "whole": -(-layout.used // layout.line_width) * layout.line_width,
+            "there": inside(f"in_{letter}", -inner.padding, inner.last, inner.size),
+            "points": [self._point(step, layout.line_width, guard) for step in self.parts.points],
+            "value": f"({guard} ? {self.window.arg} : {fill(self.window)})" if guard else self.window.arg,
+        }
+
+    def _near(self, inside_row: str) -> dict[str, Any]:
         """The inputs of one row that the thread needs, loaded and computed."""
         layout, inner, letter = self.layout, self.layout.inner, self.parts.letter(self.layout.inner)
         threads = layout.across * layout.columns if layout.staged else -(-inner.outputs // layout.x)
         first = -inner.padding - layout.lead
         last = first + (threads - 1) * layout.x * inner.stride + layout.near - 1
         conditions = [c for c in (inside_row, inside(f"in_{letter}", first, last, inner.size)) if c]
-        lines = [f"const int in_{letter} = first_col{times(inner.stride)} + at{minus(-first)};"]
-        guard = ""
-        if conditions:
-            guard = "inside"
-            lines.append(f"const bool inside = {' && '.join(conditions)};")
-        width, within, outside = layout.width, [], fill(self.window)
+        guard = "inside" if conditions else ""
         filled = set()  # vectors that hold the window's fill where they lie outside
+        points = []
         for step in self.parts.points:
-            if isinstance(step, Map):
-                within.append(statement(step, "cuda"))
-            elif width > 1 and inner.position in step.access.symbols:
-                if guard and not self.parts.named(step).access.condition() and is_float(step.dtype):
+            if self._is_vector(step, layout.width) and guard:
+                if not self.parts.named(step).access.condition() and is_float(step.dtype):
                     filled.add(step.name)
-                vector, element = self._vector(
-                    replace(step, fill=self.window.fill) if step.name in filled else step, width, guard
-                )
-                lines.append(vector)
-                within.append(element)
-            else:
-                lines.append(self._single(step, guard))
-        at = "at + j" if width > 1 else "at"
-        guarded = {
-            name: f"{guard} ? {name} : {outside}" if guard and name not in filled else name for name in self.parts.near
+                    step = replace(step, fill=self.window.fill)
+            points.append(self._point(step, layout.width, guard))
+        return {
+            "width": layout.width,
+            "inside": " && ".join(conditions),
+            "points": points,
+            "names": self.parts.near,
+            "guarded": [name for name in self.parts.near if guard and name not in filled],
         }
-        within += [f"{name}_near[{at}] = {value};" for name, value in guarded.items()]
-        if width > 1:
-            within = ["#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", within)]
-        step = f"at += {width}" if width > 1 else "++at"
-        declared = [f"float {', '.join(f'{name}_near[{layout.near}]' for name in self.parts.near)};"]
-        return [*declared, "#pragma unroll", *block(f"for (int at = 0; at < {layout.near}; {step})", [*lines, *within])]
 
-    def _vector(self, step: Load, width: int, guard: str) -> tuple[str, str]:
-        """The statements that load a vector of a row, where the guard holds, and that take one of its elements."""
+    def _is_vector(self, step: Load | Map, width: int) -> bool:
+        return isinstance(step, Load) and width > 1 and self.layout.inner.position in step.access.symbols
+
+    def _point(self, step: Load | Map, width: int, guard: str) -> _Point:
+        """A map, or what is loaded where the guard holds."""
+        if isinstance(step, Map):
+            return _Point(step.name, statement(step, "cuda"))
+        if not self._is_vector(step, width):
+            read = load_value(self.parts.named(step), self.sources)
+            value = f"{guard} ? ({read}) : {fill(step)}" if guard else read
+            return _Point(step.name, single=value, type=value_type(step.dtype))
         access = self.parts.named(step).access
         load = f"{symbol('load_vector')}<{width}>({self.sources[step.tensor]} + {access.index()})"
         there = " && ".join(c for c in (guard, access.condition()) if c)
-        found = f"{there} ? {load} : {common.filled_vector(step, width)}" if there else load
+        vector = f"{there} ? {load} : {common.filled_vector(step, width)}" if there else load
         element = loaded(f"{step.name}_vector.v[j]", step.dtype)
-        return f"const auto {step.name}_vector = {found};", f"const {value_type(step.dtype)} {step.name} = {element};"
-
-    def _single(self, step: Load, guard: str) -> str:
-        """The statement that loads one element, where the guard holds."""
-        read = load_value(self.parts.named(step), self.sources)
-        return (
-            f"const {value_type(step.dtype)} {step.name} = {f'{guard} ? ({read}) : {fill(step)}' if guard else read};"
-        )
-
-    def _take(self) -> list[str]:
-        """The row's inputs taken into the totals: summed along the row first where no tap has a value of its own."""
-        return self._separable() if not (self.parts.pairs or self.parts.taps) else self._weighted()
-
-    def _at(self, tap: str) -> str:
-        inner, lead = self.layout.inner, self.layout.lead
-        begin, behind = f"{lead} + " if lead else "", f" + {tap}{times(inner.dilation)}" if tap else ""
-        return f"{begin}across{times(inner.stride)}{behind}"
-
-    def _separable(self) -> list[str]:
-        inner, name = self.layout.inner, f"{self.window.arg}_near"
-        lines = [f"float partial = {name}[{self._at('')}];"]
-        if inner.taps > 1:
-            taken = self.combine.format("partial", f"{name}[{self._at('tap')}]")
-            lines += ["#pragma unroll", f"for (int tap = 1; tap < {inner.taps}; ++tap) partial = {taken};"]
-        lines += self._each_output(
-            [f"total[down][across] = {self.combine.format('total[down][across]', 'partial')};"], named=False
-        )
-        return ["#pragma unroll", *block(f"for (int across = 0; across < {self.layout.x}; ++across)", lines)]
-
-    def _weighted(self) -> list[str]:
-        letter = self.parts.letter(self.layout.inner)
-        lines = [f"const float {name} = {name}_near[{self._at(f'tap_{letter}')}];" for name in self.parts.near]
-        lines += [self._statement(step) for step in self.parts.pairs]
-        lines.append(f"total[down][across] = {self.combine.format('total[down][across]', self.window.arg)};")
-        own = [self._statement(step) for step in self.parts.taps]
-        lines = [*own, "#pragma unroll", *block(f"for (int across = 0; across < {self.layout.x}; ++across)", lines)]
-        taps = f"for (int tap_{letter} = 0; tap_{letter} < {self.layout.inner.taps}; ++tap_{letter})"
-        return self._each_output(["#pragma unroll", *block(taps, lines)], named=True)
+        return _Point(step.name, vector=vector, type=value_type(step.dtype), element=element)
 
     def _statement(self, step: Load | Map) -> str:
         return (
             statement(step, "cuda") if isinstance(step, Map) else load_statement(self.parts.named(step), self.sources)
         )
 
-    def _each_output(self, lines: list[str], named: bool) -> list[str]:
-        """The lines for each output row that has the input row in its window; ``named`` says that they use the tap."""
-        layout, above = self.layout, self.layout.above
-        if above is None:
-            return lines
-        tap = f"tap_{self.parts.letter(above)}"
-        if layout.y == 1:
-            return ["constexpr int down = 0;", *([f"const int {tap} = line;"] if named else []), *lines]
-        distance = f"line{times(layout.step)} - down{times(above.stride)}"
-        exact = f" && distance % {above.dilation} == 0" if above.dilation > layout.step else ""
-        head = [f"const int {tap} = distance{f' / {above.dilation}' if above.dilation > 1 else ''};"] if named else []
-        body = [f"const int distance = {distance};  // known once the loops are unrolled"]
-        body += block(f"if (distance >= 0 && distance < {above.span}{exact})", [*head, *lines])
-        return ["#pragma unroll", *block(f"for (int down = 0; down < {layout.y}; ++down)", body)]
-
-    def finish(self) -> list[str]:
+    def finish(self) -> dict[str, Any]:
         """The maps behind the window, and the stores."""
-        layout, above = self.layout, self.layout.above
-        body = self._staged() if layout.staged else self._direct()
-        if above is None:
-            return body
-        letter = self.parts.letter(above)
-        if above.outputs % layout.y:
-            body = block(f"if (out_{letter} < {above.outputs})", body)
-        body = [f"const int out_{letter} = first_line + down;", *body]
-        return ["#pragma unroll", *block(f"for (int down = 0; down < {layout.y}; ++down)", body)]
+        layout, elements = self.layout, [x for x in self.layout.program.loads if x.level == ELEMENT]
+        return {
+            "stored_width": layout.stored_width,
+            "staged": layout.staged,
+            "total": self.window.name,
+            "mean": self.parts.count() if self.window.kind == "mean" else "",
+            "finished": [*map(self._statement, elements), *(statement(m, "cuda") for m in self.maps)],
+            "column_used": self.window.kind == "mean" or any(layout.inner.output in x.access.symbols for x in elements),
+            "stores": [
+                {
+                    "statement": store_statement(self.parts.named(s), written(s, self.arguments)),
+                    "to": written(s, self.arguments),
+                    "index": self.parts.named(s).access.index(),
+                    "tensor": s.tensor,
+                    "memory": DTYPES[s.dtype].memory,
+                    "value": store_value(s),
+                }
+                for s in layout.program.stores
+            ],
+        }
 
-    def _finished(self, total: str) -> list[str]:
-        """One output from its total: the maps, without the store."""
-        mean = f" / static_cast<float>({self.parts.count()})" if self.window.kind == "mean" else ""
-        loads = [self._statement(x) for x in self.layout.program.loads if x.level == "element"]
-        return [f"const float {self.window.name} = {total}{mean};", *loads, *(statement(m, "cuda") for m in self.maps)]
 
-    def _stores(self) -> list[str]:
-        return [store_statement(self.parts.named(s), written(s, self.arguments)) for s in self.layout.program.stores]
-
-    def _direct(self) -> list[str]:
-        layout, width, letter = self.layout, self.layout.stored_width, self.parts.letter(self.layout.inner)
-        if width == 1:
-            lines = [
-                f"const int out_{letter} = first_col + across;",
-                *self._finished("total[down][across]"),
-                *self._stores(),
-            ]
-            if layout.inner.outputs % layout.x:
-                lines = [lines[0], *block(f"if (out_{letter} < {layout.inner.outputs})", lines[1:])]
-            return ["#pragma unroll", *block(f"for (int across = 0; across < {layout.x}; ++across)", lines)]
-        stores = layout.program.stores
-        lines = [f"Vector<{DTYPES[s.dtype].memory}, {width}> {s.tensor}_result;" for s in stores]
-        inner = [
-            *self._finished("total[down][across + j]"),
-            *(f"{s.tensor}_result.v[j] = {store_value(s)};" for s in stores),
-        ]
-        if self.window.kind == "mean" or any(
-            layout.inner.output in x.access.symbols for x in layout.program.loads if x.level == ELEMENT
-        ):
-            inner = [f"const int out_{letter} = first_col + across + j;", *inner]
-        lines += [
-            "#pragma unroll",
-            *block(f"for (int j = 0; j < {width}; ++j)", inner),
-            f"const int out_{letter} = first_col + across;",
-        ]
-        lines += [
-            f"{symbol('store_vector')}<{width}>({written(s, self.arguments)} + {self.parts.named(s).access.index()}, "
-            f"{s.tensor}_result);"
-            for s in stores
-        ]
-        if layout.inner.outputs % layout.x:
-            lines = block(f"if (first_col + across < {layout.inner.outputs})", lines)
-        return ["#pragma unroll", *block(f"for (int across = 0; across < {layout.x}; across += {width})", lines)]
-
-    def _staged(self) -> list[str]:
-        """A warp's outputs put side by side in shared memory, and stored from there."""
-        x, letter = self.layout.x, self.parts.letter(self.layout.inner)
-        lines = [f"const int out_{letter} = first_col - lane * {x - 1} + across * {_WARP};"]
-        body = [*self._finished(f"own[across * {_WARP} + lane]"), *self._stores()]
-        lines += block(f"if (out_{letter} < {self.layout.inner.outputs})", body)
-        return [
-            f"Vector<float, {x}> result;",
-            "#pragma unroll",
-            f"for (int across = 0; across < {x}; ++across) result.v[across] = total[down][across];",
-            f"{symbol('store_vector')}<{x}>(own + lane * {x}, result);",
-            "__syncwarp();",
-            "#pragma unroll",
-            *block(f"for (int across = 0; across < {x}; ++across)", lines),
-            "__syncwarp();",
-        ]
+def _slide(parts: WindowParts, slide: Slide | None) -> dict[str, Any] | None:
+    """One dimension of the window, as the text shows it."""
+    if slide is None:
+        return None
+    names = ("outputs", "taps", "stride", "dilation", "padding", "span", "size")
+    return {name: getattr(slide, name) for name in names} | {"letter": parts.letter(slide)}
 
 
 def render(layout: Windows) -> Rendering:
     plan = passes_of(layout.program, keep=True)
     (only,) = plan.passes
     arguments = pointers(layout)
-    emitter = _Emitter(layout, [m for m in only.maps if isinstance(m, Map)], arguments)
-    finish = emitter.finish()
+    of = _Context(layout, [m for m in only.maps if isinstance(m, Map)], arguments)
     strips, place = layout.parts.places(layout.above, layout.y)
-    if layout.staged:
-        shared = f"__shared__ alignas(16) float stage[{layout.threads // _WARP}][{_WARP * layout.x}];"
-        finish = [
-            shared,
-            f"const int lane = threadIdx.x % {_WARP};",
-            f"float* own = stage[threadIdx.x / {_WARP}];",
-            *finish,
-        ]
     leave = [f"strip >= {f'rows * {strips}' if strips > 1 else 'rows'}"] if layout.across < layout.threads else []
     if layout.inner.outputs % (layout.across * layout.x) and not (layout.staged or layout.lines_first):
         leave.append(f"first_col >= {layout.inner.outputs}")
@@ -528,16 +409,20 @@ def render(layout: Windows) -> Rendering:
         "strips": strips,
         "x": layout.x,
         "y": layout.y,
+        "warp": _WARP,
         "leave": " || ".join(leave),
         "place": place,
         "row_statements": row_statements(plan, "cuda"),
         "start": fill(layout.parts.window),
-        "one_row": layout.above is None,
         "lines_first": layout.lines_first,
-        "reduction": emitter.reduction(),
-        "finish": finish,
+        "inner": _slide(layout.parts, layout.inner),
+        "above": _slide(layout.parts, layout.above),
+        "lead": layout.lead,
+        "near_inputs": layout.near,
+        "lines": layout.lines,
+        "step": layout.step,
     }
-    return rendering(layout, arguments, context)
+    return rendering(layout, arguments, context | of.reduction() | of.finish())
 
 
 TEMPLATE = Template(
