@@ -25,6 +25,7 @@ _MOST_TURNS = 4  # whose states a block has in registers
 _MOST_IN_FLIGHT = 8  # vectors of a thread
 _MMA_ROWS, _MMA_STATES = 16, 16  # of a weight, and of the batch, that a warp's products of half types take
 _MOST_LANE_VECTORS = 8  # of a state of float32 that is split
+_MOST_HELD = 16  # vectors of such states that a lane waits for
 _OTHER_REGISTERS = 48  # of a thread, for addresses and what is loaded
 
 
@@ -146,7 +147,7 @@ class Recurrent(Schedule):
     @property
     def lane_rows(self) -> int:
         """Rows that a warp reads at a time."""
-        return max(1, min(_MOST_LANE_VECTORS // self.lane_vectors, -(-self.slice // self.warps)))
+        return max(1, min(_MOST_HELD // self.lane_vectors, -(-self.slice // self.warps)))
 
     @property
     def shared_bytes(self) -> int:
