@@ -58,6 +58,7 @@ SCANS = {
     "sum of integers": ("torch.cumsum((line * 9).long(), 1) + 1", LINE),
     "product of small integers": ("torch.cumprod((image.round().int() * 3 + 1), 2)", IMAGE),
     "positions of what is positive": ("torch.cumsum(line > 0, 2) - 1", LINE),
+    "two sums side by side": ("torch.cumsum(line, 1) / (1.0 + torch.cumsum(line * line, 1))", LINE),
     "masked sum": ("torch.cumsum(line * (line[:, :1] * 2.0), 1)", LINE),
 }  # fmt: skip
 

@@ -255,16 +255,16 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
          "", "torch.rand(3, 9, 40), -torch.rand(40, 4), torch.rand(3, 9, 8)", "x, y, b"), "scan", [{"items": 4}, {"items": 1}]),
     "a wave of recurrent layers": (
         ("return torch.cat([*self.lstm(x, (y, y))[1]], 2)", "self.lstm = nn.LSTM(6, 36, 3)", "torch.randn(4, 5, 6), torch.randn(3, 5, 36)", "x, y"), _RECURRENT, [
-            {"units": 12, "slice": 5, "terms": 1}, {"units": 36, "slice": 2, "together": 1}, {"slice": 5, "terms": 2, "rows": 16}]),
+            {"units": 12, "slice": 5, "terms": 1}, {"units": 36, "slice": 2, "together": 1}, {"slice": 5, "terms": 2}]),
     "a recurrent layer in both directions": (
         ("return self.gru(x)[0]", "self.gru = nn.GRU(6, 132, bidirectional=True, batch_first=True, bias=False)", "torch.randn(7, 3, 6)", "x"), r"linear\(library\) \+ recurrence", [
-            {"slice": 7, "terms": 1}, {"slice": 4, "terms": 1}, {"slice": 4, "terms": 2, "rows": 32}]),
+            {"slice": 7, "terms": 1}, {"slice": 4, "terms": 1}, {"slice": 4, "terms": 2}]),
     "bfloat16, a wave of recurrent layers": (
         ("return torch.cat([*self.lstm(x, (y, y))[1]], 2)", "self.lstm = nn.LSTM(8, 40, 3).bfloat16()", "torch.randn(4, 5, 8).bfloat16(), torch.randn(3, 5, 40).bfloat16()", "x, y"), _RECURRENT, [
-            {"units": 16, "slice": 5, "warps": 8, "rows": 32}, {"units": 16, "slice": 2, "warps": 4}]),
+            {"units": 16, "slice": 5, "warps": 8}, {"units": 16, "slice": 2, "warps": 4}]),
     "float16, a recurrent layer in both directions": (
         ("return self.gru(x)[0]", "self.gru = nn.GRU(8, 136, bidirectional=True, batch_first=True, bias=False).half()", "torch.randn(19, 3, 8).half()", "x"), r"linear\(library\) \+ recurrence", [
-            {"slice": 19, "rows": 16}]),
+            {"slice": 19}]),
     "sums along the rows that they are of": (("y = x.sum(1, keepdim=True)\nreturn torch.cat([x - y, y.expand(70, 36) * 2.0], 1)", "", "torch.randn(70, 36)", "x"),
                                              r"inner_reduction\[sum, sub, mul\] \+ pointwise", [{"row_per": "warp"}]),
 }  # fmt: skip

@@ -25,6 +25,8 @@ _MOST_TURNS = 4  # whose states a block has in registers
 _MOST_IN_FLIGHT = 8  # vectors of a thread
 _MMA_ROWS, _MMA_STATES = 16, 16  # of a weight, and of the batch, that a warp's products of half types take
 _MOST_LANE_VECTORS = 8  # of a state of float32 that is split
+_MOST_HELD = 16  # vectors of such states that a lane waits for
+_SPLIT_REGISTERS = 24  # for sums and states of split terms
 _OTHER_REGISTERS = 48  # of a thread, for addresses and what is loaded
 
 
@@ -34,7 +36,6 @@ class Recurrent(Schedule):
     warps: int = parameter("warps of a block")
     slice: int = parameter("rows of the batch that a team of blocks takes through the steps")
     terms: int = parameter("float16 terms of a number of float32, for tensor cores: 2, or 1 for the number itself")
-    rows: int = parameter("rows of a weight that a warp multiplies on tensor cores")
     together: int = parameter("rows of the batch that a warp multiplies at once")
 
     @property
@@ -91,7 +92,7 @@ class Recurrent(Schedule):
     @property
     def groups(self) -> int:
         """Groups of rows of a weight for tensor cores, each for a warp or for several."""
-        return -(-self.of.cell.gates * self.units // self.rows)
+        return -(-self.of.cell.gates * self.units // _MMA_ROWS)
 
     @property
     def splits(self) -> int:
@@ -106,7 +107,7 @@ class Recurrent(Schedule):
     @property
     def warp_rows(self) -> int:
         """Rows of a weight that a warp has."""
-        return self.rows if self.tiled else -(-self.of.cell.gates * self.units // self.warps)
+        return _MMA_ROWS if self.tiled else -(-self.of.cell.gates * self.units // self.warps)
 
     @property
     def padded_rows(self) -> int:
@@ -146,7 +147,7 @@ class Recurrent(Schedule):
     @property
     def lane_rows(self) -> int:
         """Rows that a warp reads at a time."""
-        return max(1, min(_MOST_LANE_VECTORS // self.lane_vectors, -(-self.slice // self.warps)))
+        return max(1, min(_MOST_HELD // self.lane_vectors, -(-self.slice // self.warps)))
 
     @property
     def shared_bytes(self) -> int:
@@ -159,13 +160,11 @@ class Recurrent(Schedule):
     def registers(self) -> int:
         """Registers that a thread needs, about."""
         inner = 2 if self.of.depth > 1 else 1
-        weights = inner * (
-            4 * self.tiles * self.rows // _MMA_ROWS * self.terms if self.tiled else self.warp_rows * self.k // 32
-        )
+        weights = inner * (4 * self.tiles * self.terms if self.tiled else self.warp_rows * self.k // 32)
         elements = self.owned * (self.of.cell.gates * (1 + inner) + len(self.of.cell.states) * self.turns)
         if self.split:
-            return weights + elements + max(4 * self.lane_vectors * self.lane_rows, 8 + self.rows) + _OTHER_REGISTERS
-        products = 4 + self.rows // 2 if self.narrow else self.warp_rows * self.together + 4 * self.together
+            return weights + elements + max(4 * self.lane_vectors * self.lane_rows, _SPLIT_REGISTERS) + _OTHER_REGISTERS
+        products = 12 if self.narrow else self.warp_rows * self.together + 4 * self.together
         return weights + elements + 4 * (2 if self.ahead else 1) * self.in_flight + products + _OTHER_REGISTERS
 
 
@@ -204,7 +203,6 @@ def space(task: Task) -> Space:
         Axis("warps", (8, 12, 16, 4)),
         Axis("slice", slices),
         Axis("terms", (1,) if is_narrow(of.dtype) else (2, 1)),
-        Axis("rows", (2 * _MMA_ROWS, _MMA_ROWS)),
         Axis("together", (_MMA_STATES,) if is_narrow(of.dtype) else (_MMA_STATES, 2, 4, 1)),
     )
     return Space(
@@ -213,7 +211,7 @@ def space(task: Task) -> Space:
         (
             Constraint(
                 "registers",
-                ("units", "warps", "slice", "terms", "rows", "together"),
+                ("units", "warps", "slice", "terms", "together"),
                 "its weights do not fit in registers",
                 lambda s: (
                     s.registers
@@ -222,7 +220,7 @@ def space(task: Task) -> Space:
             ),
             Constraint(
                 "shared_bytes",
-                ("units", "warps", "slice", "terms", "rows", "together"),
+                ("units", "warps", "slice", "terms", "together"),
                 "more shared memory than a block may have",
                 lambda s: s.shared_bytes <= hardware.shared_bytes_per_block,
             ),
@@ -240,18 +238,15 @@ def space(task: Task) -> Space:
             ),
             Constraint(
                 "whole_parts",
-                ("units", "warps", "terms", "rows"),
+                ("units", "warps", "terms"),
                 "warps share groups of rows of the weights, each with as large a part of k",
                 lambda s: not s.tiled or (s.splits > 0 and s.warps % s.groups == 0 and s.k // 16 % s.splits == 0),
             ),
             Constraint(
                 "tensor_cores",
-                ("terms", "rows", "together"),
+                ("terms", "together"),
                 "products of float16 need the tensor cores of sm_80, which take 16 rows of the batch",
-                lambda s: (
-                    s.tiled == (s.together == _MMA_STATES)
-                    and (hardware.capability >= 80 if s.tiled else s.rows == _MMA_ROWS)
-                ),
+                lambda s: s.tiled == (s.together == _MMA_STATES) and (not s.tiled or hardware.capability >= 80),
             ),
             Constraint(
                 "lane_vectors",
@@ -322,7 +317,6 @@ def render(schedule: Recurrent) -> Rendering:
         "warps": schedule.warps,
         "groups": schedule.groups,
         "tiles": schedule.tiles,
-        "of_warp": schedule.rows // _MMA_ROWS,
         "splits": schedule.splits,
         "mma": symbol(DTYPES[of.dtype].mma) if schedule.narrow else "",
         "peek": symbol("peek_halves" if schedule.narrow else "peek"),
