@@ -151,7 +151,7 @@ def test_no_process_is_left_of_real_sweeps(real: RealSweep) -> None:
 @pytest.fixture(scope="module")
 def terminated(real: RealSweep) -> tuple[Ended, list[str]]:
     """A real sweep of what the first one found, terminated in its finals: how it ended, and what it left."""
-    process = real.home.start(*SHORT_SWEEP, "--budget", "2", "--json")
+    process = real.home.start_brief(*SHORT_SWEEP, "--budget", "2", "--json", FINAL_SECONDS="60")
     wait_for_event(process, "finals")
     return end(process, signal.SIGTERM)[0], real.home.strays()
 
