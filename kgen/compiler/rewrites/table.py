@@ -59,7 +59,6 @@ REWRITES: dict[str, Rewrite] = {
         Rewrite(scans.shift_in_front_of_scan, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.softplus_to_mish, Stage.ALWAYS, shown=False),
         Rewrite(cleanup.quotient_to_remainder, Stage.ALWAYS, shown=False),
-        Rewrite(cleanup.log_of_product_to_sum, Stage.ALWAYS, shown=False),
         Rewrite(prepared.prepare_weights, Stage.FOLD, level=1),
         Rewrite(cleanup.merge_scalar_factors, Stage.FOLD, level=2),
         Rewrite(convolution.mean_into_convolution, Stage.FOLD, level=3, float32_only=True),
