@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from models import made, source
+from models import graph, made, source
 
 from kgen.compiler.capture.capture import capture
 from kgen.compiler.capture.resizing import RESIZES
 from kgen.compiler.loops.evaluation import evaluate
 from kgen.compiler.lower.lowering import lower
 from kgen.compiler.rewrites.few import reduce_few_by_threads
+from kgen.compiler.rewrites.sampling import sample_channels_last
 
 NAN, INF = float("nan"), float("inf")
 
@@ -43,6 +44,17 @@ def test_a_point_that_is_not_finite_lies_outside_on_a_gpu() -> None:
     grid[0, 0, 0, 0], grid[0, 1, 1, 1], grid[1, 2, 0, 0] = NAN, INF, -INF
     expected = F.grid_sample(x.double(), grid.nan_to_num(5.0, 5.0, -5.0).double(), align_corners=True)
     torch.testing.assert_close(sampled(x, grid, "zeros", "cuda"), expected)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_samples_with_channels_last_are_those_with_channels_first(mode: str) -> None:
+    x, grid = torch.randn(2, 16, 5, 4, dtype=torch.float64), torch.rand(2, 6, 3, 2, dtype=torch.float64) * 3 - 1.5
+    text = source(f"return F.grid_sample(x, y, '{mode}')", "torch.randn(2, 16, 5, 4), torch.rand(2, 6, 3, 2)", "", "x, y")
+    of = sample_channels_last(graph(made(text)))
+    (node,) = (n for n in of.nodes if n.op == "grid_sample")
+    found = evaluate(lower(of, [node.name], [node.name]), {node.inputs[0]: x.permute(0, 2, 3, 1).contiguous(), "y": grid})
+    expected = F.grid_sample(x, grid, mode, align_corners=False).permute(0, 2, 3, 1)
+    torch.testing.assert_close(found[node.name].reshape(node.type.shape), expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])

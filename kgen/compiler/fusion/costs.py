@@ -10,7 +10,7 @@ from kgen.compiler.graph.dtypes import is_float, is_narrow, nbytes
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.graph.library_call import keywords
 from kgen.compiler.loops.passes import passes_of
-from kgen.compiler.loops.program import ELEMENT, Load, Program
+from kgen.compiler.loops.program import ELEMENT, Load, Map, Program
 from kgen.compiler.operators.facts import flops, is_view, recurrent_steps
 from kgen.compiler.operators.library import CHANNELS_LAST, LIBRARY
 from kgen.compiler.operators.table import OPS
@@ -136,10 +136,20 @@ def _scattered_bytes(graph: OpGraph, program: Program) -> int:
 def _looked_up_bytes(program: Program) -> int:
     """Bytes that memory moves while caches give the elements that are looked up at values, each in its own load.
 
-    Sums of sums of few pixels look up each pixel for each of the sums that it is in.
+    Sums of sums of few pixels look up each pixel for each of the sums that it is in. Neighbours that look up at values
+    which were loaded, and not along memory, move a sector each.
     """
+    last = program.col_loops[-1].symbol if program.col_loops else None
     found = [x for x in program.steps if isinstance(x, Load) and x.tensor and x.level == ELEMENT]
-    return program.rows * program.cols * sum(nbytes(x.dtype) for x in found) // _FASTER
+    differ: set[str] = set()  # loaded values that differ between neighbours, and all that is made of them
+    for x in (*program.loads, *program.steps):
+        if isinstance(x, (Load, Map)) and (
+            differ & {*x.args} or (isinstance(x, Load) and x.tensor and last in x.access.symbols)
+        ):
+            differ.add(x.name)
+    anywhere = [x for x in found if differ & {*x.args} and x.access.offset.coeff(last) != 1]
+    loaded = sum(nbytes(x.dtype) for x in found if x not in anywhere) + _SECTOR * len(anywhere)
+    return program.rows * program.cols * loaded // _FASTER
 
 
 def _sectors(graph: OpGraph, name: str) -> int:

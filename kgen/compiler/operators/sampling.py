@@ -23,6 +23,8 @@ floor = function("FLOOR")
 
 #: The names of what ATen has numbers for.
 MODES, PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+#: The attribute of a sample whose image and result have channels last.
+CHANNELS_LAST = ("channels_last", True)
 _WHOLE = 2147483520.0  # the largest float32 that is a whole number of 32 bits
 _MOST_ELEMENTS = 1 << 30  # of an image: places are integers of 32 bits
 _SHARPNESS = -0.75  # of cubic convolution, as PyTorch has it
@@ -129,7 +131,9 @@ def _as_place(b: Builder, stem: str, value: str, size: int) -> Any:
     return b.place(f"{stem}_place", b.map(f"{stem}_index", Cast(x, "int32"), [value], "int32"), size, "int32")
 
 
-def _blended(b: Builder, node: Node, source: str, front: Index, dims: Sequence[Sequence[_Neighbour]]) -> str:
+def _blended(
+    b: Builder, node: Node, source: str, front: Index, dims: Sequence[Sequence[_Neighbour]], behind: Index = ()
+) -> str:
     """The sum of an image's elements at all neighbours, each by its weights; 0 outside. The last dimension is summed
     first."""
     names = itertools.count()
@@ -144,7 +148,7 @@ def _blended(b: Builder, node: Node, source: str, front: Index, dims: Sequence[S
             part = along((*places, one.place), one.weight, both_in, rest[1:])
             found = part if found is None else b.map(f"{node.name}_sum_{next(names)}", x + y, [found, part])
         if found is None:
-            found = b.value(source, (*front, *places))
+            found = b.value(source, (*front, *places, *behind))
             found = b.map(f"{node.name}_found", where(x, y, 0.0), [inside, found]) if inside is not None else found
         return b.map(f"{node.name}_part", x * y, [found, weight]) if weight is not None else found
 
@@ -196,11 +200,14 @@ def grid_sample(b: Builder, node: Node, index: Index) -> str:
     """The value of an image at a point of the grid; the last of a point's coordinates belongs to the first
     dimension."""
     source, grid = node.inputs
-    sizes, mode, padding, corners = b.graph.type(source).shape[2:], node["mode"], node["padding"], node["corners"]
+    last = CHANNELS_LAST in node.attrs
+    (image, channel, *at) = (index[0], index[-1], *index[1:-1]) if last else index
+    shape = b.graph.type(source).shape
+    sizes, mode, padding, corners = shape[1:-1] if last else shape[2:], node["mode"], node["padding"], node["corners"]
     dims = []
     for d, size in enumerate(sizes):
         stem, coordinate = f"{node.name}_{d}", b.axes.constant(len(sizes) - 1 - d)
-        given = b.value(grid, (index[0], *index[2:], coordinate))
+        given = b.value(grid, (image, *at, coordinate))
         point = _in_elements(x, size, corners)
         moved = (
             (lambda at, size=size: _padded(at, size, padding, corners, False)) if mode == "bicubic" else lambda at: at
@@ -219,4 +226,5 @@ def grid_sample(b: Builder, node: Node, index: Index) -> str:
         else:
             bounded = mode == "bicubic" and padding != "zeros"
             dims.append(_neighbours(b, stem, found, size, mode == "bicubic", moved, bounded))
-    return _blended(b, node, source, index[:2], dims)
+    front, behind = ((image,), (channel,)) if last else ((image, channel), ())
+    return _blended(b, node, source, front, dims, behind)

@@ -332,31 +332,6 @@ def quotient_to_remainder(graph: OpGraph) -> OpGraph:
     return graph
 
 
-#: Operators whose results are at least 0, or no numbers.
-_NEVER_NEGATIVE = frozenset({"abs", "exp", "exp2", "relu", "sigmoid", "softmax", "softplus", "sqrt", "square"})
-
-
-def log_of_product_to_sum(graph: OpGraph) -> OpGraph:
-    """The logarithm of a product of numbers that are at least 0 as the sum of their logarithms.
-
-    Products of probabilities leave float32's range: the sum is finite wherever PyTorch's product is a number above 0.
-    """
-    for node in graph.nodes:
-        product = graph.producer(node.inputs[0]) if node.op == "log" else None
-        if product is None or product.op != "prod" or not graph.feeds_only(product.name, node):
-            continue
-        (factors,) = product.inputs
-        made = graph.producer(factors)
-        if made is None or made.op not in _NEVER_NEGATIVE:
-            continue
-        logs = replace(node, name=graph.fresh(f"{node.name}_of_each"), inputs=(factors,), type=made.type)
-        dims, keepdim = product["dims"], product["keepdim"]
-        call, attrs = torch_("sum", X, dims, keepdim=keepdim), (("dims", dims), ("keepdim", keepdim))
-        total = replace(product, name=node.name, op="sum", inputs=(logs.name,), call=call, attrs=attrs)
-        graph = graph.with_nodes_for(node.name, (logs, total)).pruned()
-    return graph
-
-
 def merge_scalar_factors(graph: OpGraph) -> OpGraph:
     """Make one factor of constant factors after one another; ``x + x`` counts as a factor of two."""
     for node in graph.nodes:

@@ -22,6 +22,7 @@ from kgen.templates.cuda import common
 _MOST_BYTES = 48 << 10  # of shared memory that every block has without asking
 _MOST_SUMS = 64  # registers of a thread for sums
 _MOST_HELD = 64  # and for elements of an operand, until their maximum is known
+_WARPS, _BLOCKS = 8, 4  # of a multiprocessor, that hide the time of loads and barriers (assumed)
 _SUMS = "sums"  # as a tensor of the kernel
 
 lacks = common.lacking("products of small matrices need the tensor cores of sm_80", 80)
@@ -87,7 +88,11 @@ def takes(program: Program) -> bool:
 
 
 def space(task: Task) -> Space[Small]:
-    axes = (Axis("warps", (1, 2, 4)), Axis("matrices", (4, 2, 1)), *common.launch_axis(task))
+    many, rows = task.hardware.multiprocessors, task.program().rows
+    # Few matrices leave multiprocessors idle, unless several warps share each, and each has a block of its own.
+    warps = sorted((1, 2, 4), key=lambda n: n if rows * n >= _WARPS * many else 8 - n)
+    matrices = sorted((4, 2, 1), key=lambda n: -n if rows >= _BLOCKS * n * many else n)
+    axes = (Axis("warps", tuple(warps)), Axis("matrices", tuple(matrices)), *common.launch_axis(task))
     constraints = (
         Constraint(
             "shared_memory",
