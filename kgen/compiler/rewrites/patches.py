@@ -32,7 +32,9 @@ def _lie_side_by_side(graph: OpGraph, node: Node, window: Convolution) -> bool:
     """Whether each element of the images is in one window. Only a batch of images has rows of its own."""
     if window.transposed or window.groups > 1 or node.type is None:
         return False
-    whole = all(line.kernel == line.size and line.out == line.dilation == 1 and not line.padding for line in window.lines)
+    whole = all(
+        line.kernel == line.size and line.out == line.dilation == 1 and not line.padding for line in window.lines
+    )
     alone = window.taps >= LEAST_TAPS and all(
         line.kernel == line.stride and line.size == line.out * line.kernel and not line.padding and line.dilation == 1
         for line in window.lines
