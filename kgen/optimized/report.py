@@ -83,7 +83,7 @@ class Report:
 
     @property
     def calls(self) -> int:
-        """Calls that ran a file of kgen; where several parts are replaced, those of each."""
+        """Calls that ran a file of kgen; where several parts are replaced, the calls of each part."""
         return sum(e.calls for part in self.parts for d in part.dispatches for e in d.entries)
 
     @property

@@ -7,7 +7,7 @@ from kgen.tuning.design import Design, usable
 
 
 def cut(design: Design, by: Cut) -> int:
-    """The number of the option whose kernels are those of a cut. Raises :class:`CutError` for one that makes no
+    """The number of the option that has a cut's kernels. Raises :class:`CutError` for one that makes no
     plan."""
     if len(design.choices[0].plans) > 1:
         raise CutError("kernels can be chosen for one mode alone: name a plan")

@@ -17,7 +17,7 @@ from kgen.views.layout import grid, print_facts
 
 
 def plain(planned: Planned) -> dict[str, Any]:
-    """The answer as JSON values. Bytes and operations of the problem, and its limit, are those of its first mode."""
+    """The answer as JSON values. Bytes, operations and limit of the problem are its first mode's."""
     first = planned.modes[0]
     return {
         "problem": planned.problem.title,

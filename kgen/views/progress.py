@@ -68,7 +68,7 @@ class Tally:
 
     @property
     def done(self) -> int:
-        """Candidates judged, with those of an earlier process of the sweep."""
+        """Candidates judged, by this process or an earlier one of the sweep."""
         return self._judged + (self.started.found_done if self.started else 0)
 
     @property
@@ -100,13 +100,13 @@ class Tally:
         return self.within(LINE - _NUMBERS)
 
     def within(self, most: int) -> str:
-        """The line in so many characters: where it has more, the plan, the kinds and the interval go, in this order."""
+        """The line in ``most`` characters: where it is longer, plan, kinds and interval go, in this order."""
         lines = (self._line(left_out) for left_out in range(_DETAILS + 1))
         found = next((line for line in lines if len(line) <= most), None)
         return found or text.cut(self._line(_DETAILS), most)
 
     def _line(self, left_out: int) -> str:
-        """The line without so many of its details."""
+        """The line without the first ``left_out`` of its details."""
         plan, kinds, interval = (left_out < number for number in range(1, _DETAILS + 1))
         parts = [self.phase, *([text.cluster(self.cluster, self.a_minute)] if self.cluster else [])]
         parts += [f"built {self.built}", f"right {self.counts[Status.OK]}"]

@@ -107,7 +107,7 @@ def _counted(steps: Sequence[PlanStep]) -> str:
 
 
 def cut(value: str, most: int) -> str:
-    """A text of at most so many characters; an ellipsis stands for the rest."""
+    """A text of at most ``most`` characters; an ellipsis stands for the rest."""
     return value if len(value) <= most else f"{value[: most - 1]}…"
 
 

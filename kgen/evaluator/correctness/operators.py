@@ -43,7 +43,7 @@ class Eager(TorchDispatchMode):
 
 
 class Counted(Eager):
-    """Counts operators by name, and notes those of single elements."""
+    """Counts operators by name, and notes operators on single elements."""
 
     def __init__(self) -> None:
         super().__init__()

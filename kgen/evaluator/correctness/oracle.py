@@ -106,7 +106,7 @@ class Oracle:
         self._construction = construction
         self.path = problem.path
         loaded = load(problem)
-        self.flags = flags()  # those of PyTorch, or of the problem's file
+        self.flags = flags()  # PyTorch's, or the flags that the problem's file sets
         self.reference = Reference(loaded, self.device, construction)
         if self.accuracy is not Accuracy.PYTORCH:
             set_flags(self.accuracy)  # the problem's file may have set others
@@ -318,7 +318,7 @@ class Oracle:
         return case
 
     def _hold_inputs(self, case: Case) -> None:
-        """Put the inputs of ``case`` into an arena. Of large ones, only those of the latest case stay."""
+        """Put the inputs of ``case`` into an arena. Of large inputs, only the latest case's stay."""
         if case.distribution.values == "given" and self.rows_of(case.distribution) == self.rows:
             case.arena, case.node, case.inputs = self.pool_arena, self.pool_node["items"][0], self._given
             return

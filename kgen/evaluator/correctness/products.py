@@ -20,7 +20,7 @@ class Products:
         self._errors_of_calls: dict[tuple[str, int], tuple[float, ...]] = {}  # by mode and rows
 
     def errors(self, mode: str, rows: int) -> tuple[float, ...]:
-        """The error of each call of cuDNN in a forward of so many rows, on random operands; none where TF32 is off."""
+        """The error of each call of cuDNN in a forward of ``rows`` rows, on random operands; none where TF32 is off."""
         if (mode, rows) not in self._errors_of_calls:
             calls = self._calls[mode]
             if calls and rows != self._rows:

@@ -188,7 +188,7 @@ def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
 class _Rounding(Eager):
     """Runs random operators in ``dtype`` and all others in float64. With ``noise``, each operator's result is rounded
     to ``dtype``, and the order of equal elements is random. ``tf32`` tells for each call of cuDNN, in order, whether
-    its operands are rounded to TF32. ``None`` rounds those of every product."""
+    its operands are rounded to TF32. ``None`` rounds the operands of every product."""
 
     noise: torch.Generator | None
     dtype: torch.dtype

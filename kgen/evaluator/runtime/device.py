@@ -111,7 +111,7 @@ class Host:
         """Give back memory that torch keeps for later."""
 
     def queue(self, ns: int) -> None:
-        """Queue work of so many nanoseconds, which hides the launches behind it."""
+        """Queue work of a number of nanoseconds, which hides the launches behind it."""
 
     def stream(self, x: torch.Tensor) -> list[int]:
         """The argument by which a launcher gets the current stream of the device of ``x``; none without streams."""

@@ -1,4 +1,4 @@
-"""The conditions of a timing: those of the device, and of its cache."""
+"""The conditions of a timing: the state of the device, and of its cache."""
 
 from kgen.devices.runtime import runtime
 

@@ -17,7 +17,7 @@ class Part:
     """One step of an option. ``space`` has the combinations of a kernel; a library call has none.
 
     ``name`` is the kernel's prefix in a candidate's parameters, or the operator of a library call, and ``reason`` says
-    why that is one. ``operators`` are those of the step. ``task`` is ``None`` where it does not stand alone. Times are
+    why that is one. ``operators`` are the step's. ``task`` is ``None`` where it does not stand alone. Times are
     predicted milliseconds.
     """
 
