@@ -1,6 +1,6 @@
-// The products of 16 rows of a weight and of `count` states of 16 bits in shared memory, 16 states at a time, over TILES of 16 of k. A lane
-// has the numbers of the weight that `multiply` (mma) takes from it. States lie PITCH apart. The sum of row r and state b goes to
-// products[r * S + b].
+// The products of 16 rows of a weight and of `count` states of 16 bits in shared memory, 16 states at a time, over
+// TILES of 16 of k. A lane has the numbers of the weight that `multiply` (mma) takes from it. States lie PITCH apart.
+// The sum of row r and state b goes to products[r * S + b].
 template <int TILES, int PITCH, int S, typename Multiply>
 __device__ __forceinline__ void multiply_half_states(const uint32_t (&weights)[TILES][4], const uint32_t states, const int count, float* products, const Multiply multiply) {
     const int lane = threadIdx.x % 32;

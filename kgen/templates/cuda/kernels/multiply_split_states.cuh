@@ -1,6 +1,7 @@
-// The products of 16 rows of a weight and of `count` states, both as two float16 terms, over TILES of 16 of k: three products, in float32 sums
-// that take few tiles each. States lie in shared memory, PITCH elements apart, and their low terms LOW elements behind. `exponents` scaled the
-// lane's two rows, and `state_exponents[b]` state b. The sum of row r and state b goes to products[r * S + b].
+// The products of 16 rows of a weight and of `count` states, both as two float16 terms, over TILES of 16 of k: three
+// products, in float32 sums that take few tiles each. States lie in shared memory, PITCH elements apart, and their low
+// terms LOW elements behind. `exponents` scaled the lane's two rows, and `state_exponents[b]` state b. The sum of row r
+// and state b goes to products[r * S + b].
 template <int TILES, int PITCH, int LOW, int S>
 __device__ __forceinline__ void multiply_split_states(const uint32_t (&high)[TILES][4], const uint32_t (&low)[TILES][4], const int (&exponents)[2], const uint32_t states, const int* state_exponents, const int count, float* products) {
     constexpr int FLUSHED = 4;  // tiles whose sums the tensor cores keep, which they truncate
