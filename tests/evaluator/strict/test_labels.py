@@ -119,7 +119,7 @@ def test_on_a_gpu_own_kernels_are_told_from_the_librarys(tmp_path):
             candidate = replace(files[plan], origin=Trust.FOREIGN)
             evaluation = evaluator.evaluate(candidate, evaluator.builder().build(candidate.source))
             assert evaluation.status is Status.OK, evaluation.reason
-            shares[plan] = evaluation.labels[0]
+            shares[plan] = next(label for label in evaluation.labels if not label.startswith("noisy"))
     mixed, library = shares.values()
     assert mixed.startswith("own kernels") and mixed.endswith("% of the time")
     assert library == NO_KERNEL
