@@ -32,7 +32,7 @@ from _record import Cell, record
 KINDS = {
     "right": ("return super().forward(*inputs)  # {n}", {"ok"}),
     "slow": ("time.sleep(0.01 + {n} / 1e6); return super().forward(*inputs)", {"ok"}),
-    "wrong": ("return tree_map(lambda x: x * (1.5 + {n}), super().forward(*inputs))", {"wrong_values"}),
+    "wrong": ("return tree_map(lambda x: x * (1.5 + {n}), super().forward(*inputs))", {"wrong_values", "wrong_type"}),  # integers become floats
     "raises": ("raise RuntimeError('{n}')", {"runtime_error"}),
     "crashes": ("os.abort()  # {n}", {"crashed"}),
     "compiled": ("return tree_map(lambda x: copied({n}, x), super().forward(*inputs))", {"ok"}),
