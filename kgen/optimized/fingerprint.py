@@ -8,6 +8,7 @@ A fingerprint needs no capture and reads no value of a tensor. A hit is checked 
 
 import dis
 import hashlib
+import re
 import sys
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Iterator
@@ -20,6 +21,8 @@ from kgen.devices.runtime import runtime
 from kgen.optimized.twin import ALL_HOOKS, MARKS, base_of
 
 _FORMAT = "1"  # a change makes all stored fingerprints old
+#: A string that each process draws anew, such as an id of its session; huggingface_hub's is one.
+_RANDOM = re.compile(r"[0-9a-f]{32,}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DEPTH = 6  # of functions that call functions, and of values in attributes
 _SKIPPED = {*MARKS, "_graph", "_code", "meta", "_parameters", "_buffers", "_modules", "training"}
 
@@ -165,7 +168,7 @@ def _function_texts(function: FunctionType, depth: int, seen: set[int]) -> Itera
         value = function.__globals__.get(name)
         if isinstance(value, FunctionType) and depth < _DEPTH and (value.__module__ or "").split(".")[0] == package:
             yield from _function_texts(value, depth + 1, seen)
-        elif isinstance(value, (bool, int, float, str)):
+        elif isinstance(value, (bool, int, float, str)) and not _RANDOM.fullmatch(str(value)):
             yield f"{name}={value!r}"
 
 
