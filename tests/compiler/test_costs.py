@@ -98,3 +98,12 @@ def test_kernel_on_a_gpu_moves_a_sector_for_each_element_across_memory(forward: 
     plan = next(p for p in found if len(p.kernels) == 1)
     costs = [kernel_cost(plan, plan.kernels[0], ROW_BYTES, 3, shares).nbytes for shares in (1, 132)]
     assert costs == [moved, moved + scattered]
+
+
+def test_float32_products_of_batches_move_their_terms() -> None:
+    """Each operand is written as terms and read again; half types and a device of one block a row have none."""
+    found = fused(captured("return x @ y", "torch.randn(2, 64, 64), torch.randn(2, 64, 64)", arguments="x, y"))
+    one = 4 * 2 * 64 * 64
+    (kernel,) = found.kernels
+    moved = {(products, shares): kernel_cost(found, kernel, ROW_BYTES, products, shares).nbytes for products in (1, 3) for shares in (1, 132)}
+    assert moved == {(1, 1): 3 * one, (1, 132): 3 * one, (3, 1): 3 * one, (3, 132): 7 * one}

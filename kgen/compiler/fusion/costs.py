@@ -83,8 +83,13 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int,
         return Cost(moved, flops(plan.graph, node), products, steps=recurrent_steps(plan.graph, node))
     operations = sum(flops(plan.graph, plan.graph.node(name)) for name in kernel.nodes)
     if program.contraction:
-        # Images of convolutions are written and read in half.
-        staged = plan.graph.type(program.contraction.x).nbytes if program.contraction.window else 0
+        of = program.contraction
+        if of.window:  # images are written and read in half
+            staged = plan.graph.type(of.x).nbytes
+        else:  # terms of float32 are written and read, those of weights once for all calls
+            computed = [name for name in dict.fromkeys(of.reads) if not plan.graph.is_weight(name)]
+            split = of.group is not None and not of.attends and products > 1 and shares > 1
+            staged = 2 * sum(plan.graph.type(name).nbytes for name in computed) if split else 0
         return Cost(moved + staged, operations, products)
     if program.product:
         return Cost(moved, operations, products)
