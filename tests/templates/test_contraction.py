@@ -468,10 +468,10 @@ def test_bias_is_added_in_the_epilogue() -> None:
 @pytest.mark.parametrize(
     ("arguments", "init", "spelled"),
     [
-        ("self.r", "self.r = nn.Parameter(torch.randn(20))", "const auto r_vector = load_vector<4>(r_in + col);"),
+        ("self.u", "self.u = nn.Parameter(torch.randn(20))", "const auto u_vector = load_vector<4>(u_in + col);"),
         ("y", "", "const auto y_vector = load_vector<4>(y_in + row * 20 + col);"),
         ("y[:, :1]", "", "_in[row * 20];"),
-        ("self.r", "self.r = nn.Parameter(torch.randn(()))", "const float r = r_in[0];"),
+        ("self.u", "self.u = nn.Parameter(torch.randn(()))", "const float u = u_in[0];"),
     ],
 )
 def test_operands_of_maps_are_read_as_they_broadcast(arguments: str, init: str, spelled: str) -> None:
