@@ -23,7 +23,7 @@ from kgen.compiler.graph.library_call import X, rounded, torch_
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.compiler.rewrites.cleanup import decompose
-from kgen.compiler.rewrites.view_nodes import permuted
+from kgen.compiler.rewrites.view_nodes import in_order, permuted
 
 ATTENTION = "aten.scaled_dot_product_attention.default"
 
@@ -76,7 +76,7 @@ def queries_as_rows(graph: OpGraph) -> OpGraph:
             continue
         names = [graph.fresh(f"{q}_{part}") for part in ("rows", "stored", "heads")]
         rows_of = permuted(names[0], q, graph.type(q), _SIDE_BY_SIDE)
-        stored = Node(names[1], "copy", (rows_of.name,), rows_of.type, X.method("contiguous"))
+        stored = in_order(names[1], rows_of)
         nodes = [rows_of, stored, permuted(names[2], stored.name, stored.type, _SIDE_BY_SIDE)]
         graph = graph.with_nodes_for(call.name, (*nodes, replace(call, inputs=(names[2], *call.inputs[1:]))))
     return graph

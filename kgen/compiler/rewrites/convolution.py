@@ -39,6 +39,7 @@ from kgen.compiler.operators.library import CHANNELS_LAST
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.compiler.rewrites.linear import SUMMED_WEIGHTS, weights_to_sum
+from kgen.compiler.rewrites.view_nodes import in_order
 
 _MEANS = ("mean", "mean_pool")
 _AVERAGES = ("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -434,7 +435,7 @@ def channels_first(
     returned = node.name in graph.returns and graph.order(node.name) != order
     name = graph.fresh(f"{node.name}_first") if returned else node.name
     view = Node(name, "permute", (moved.name,), node.type, X.method("permute", *back), (("dims", back),))
-    return [view, *([Node(node.name, "copy", (name,), node.type, X.method("contiguous"))] if returned else [])]
+    return [view, *([in_order(node.name, view)] if returned else [])]
 
 
 def images_last(
@@ -470,14 +471,7 @@ def images_last(
         X.method("permute", *order),
         (("dims", order),),
     )
-    moved = Node(
-        graph.fresh(f"{stem}_images"),
-        "copy",
-        (view.name,),
-        view.type,
-        X.method("contiguous"),
-        IN_TILES if in_tiles else (),
-    )
+    moved = in_order(graph.fresh(f"{stem}_images"), view, IN_TILES if in_tiles else ())
     return [view, moved], moved.name, X.method("permute", *back)
 
 

@@ -26,6 +26,7 @@ from kgen.compiler.graph.source import reshape_call
 from kgen.compiler.loops.transposes import IN_TILES, LEAST_EXTENT
 from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
+from kgen.compiler.rewrites.view_nodes import in_order
 
 FEW_ROWS, LONG_ROW = 512, 16384  # rows, and elements of each: blocks of one kernel would be too few, and long at work
 
@@ -313,9 +314,7 @@ def images_in_order(graph: OpGraph) -> OpGraph:
             continue
         shape, dim = graph.type(view.inputs[0]).shape, view["dims"][-1]
         if min(math.prod(shape[1 : dim + 1]), math.prod(shape[dim + 1 :])) >= LEAST_EXTENT:
-            copy = Node(
-                graph.fresh(f"{node.name}_in_order"), "copy", (view.name,), view.type, X.method("contiguous"), IN_TILES
-            )
+            copy = in_order(graph.fresh(f"{node.name}_in_order"), view, IN_TILES)
             graph = graph.with_nodes_for(node.name, [copy, replace(node, inputs=(copy.name, *node.inputs[1:]))])
     return graph
 

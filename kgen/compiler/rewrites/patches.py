@@ -13,7 +13,7 @@ from dataclasses import replace
 from kgen.compiler.graph.convolutions import Convolution, convolution
 from kgen.compiler.graph.graph import FoldedWeight, Node, OpGraph, Tensor
 from kgen.compiler.graph.library_call import Value, X, functional
-from kgen.compiler.rewrites.view_nodes import permuted, reshaped
+from kgen.compiler.rewrites.view_nodes import in_order, permuted, reshaped
 
 #: Elements of a window. A convolution of fewer takes its images in tiles.
 LEAST_TAPS = 64
@@ -62,7 +62,7 @@ def _of_rows(graph: OpGraph, node: Node, window: Convolution) -> OpGraph:
     apart = reshaped(graph.fresh(f"{node.name}_windows"), x, typed(window.channels_in, *places))
     order = (0, *range(2, 2 + 2 * rank, 2), 1, *range(3, 3 + 2 * rank, 2))
     patches = permuted(graph.fresh(f"{node.name}_patches"), apart.name, apart.type, order)
-    stored = Node(graph.fresh(f"{node.name}_in_order"), "copy", (patches.name,), patches.type, X.method("contiguous"))
+    stored = in_order(graph.fresh(f"{node.name}_in_order"), patches)
     rows = reshaped(row, stored.name, typed(pixels, features))
     folded, linear = _linear(graph, node, rows, typed(pixels, window.channels_out))
     back = permuted(graph.fresh(f"{node.name}_channels"), linear.name, linear.type, (0, 2, 1))

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from kgen.compiler.graph.graph import Node, OpGraph, Tensor
+from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.graph.library_call import X, Y, with_operands
 from kgen.compiler.loops.transposes import IN_TILES, LEAST_EXTENT
 from kgen.compiler.operators.sampling import CHANNELS_LAST
-from kgen.compiler.rewrites.view_nodes import permuted
+from kgen.compiler.rewrites.view_nodes import in_order, permuted
 
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # the dimensions of images with channels last, and back
 
@@ -27,7 +27,7 @@ def sample_channels_last(graph: OpGraph) -> OpGraph:
         x, grid = node.values
         call = with_operands(node.call, lambda value: X.method("permute", *_FIRST) if value == X else Y)
         view = permuted(graph.fresh(f"{node.name}_of"), x, graph.type(x), _LAST)
-        image = _in_tiles(graph.fresh(f"{node.name}_image"), view)
+        image = in_order(graph.fresh(f"{node.name}_image"), view, IN_TILES)
         sampled = replace(
             node,
             name=graph.fresh(f"{node.name}_last"),
@@ -37,7 +37,7 @@ def sample_channels_last(graph: OpGraph) -> OpGraph:
             attrs=(*node.attrs, CHANNELS_LAST),
         )
         back = permuted(graph.fresh(f"{node.name}_first"), sampled.name, sampled.type, _FIRST)
-        graph = graph.with_nodes_for(node.name, (view, image, sampled, back, _in_tiles(node.name, back)))
+        graph = graph.with_nodes_for(node.name, (view, image, sampled, back, in_order(node.name, back, IN_TILES)))
     return graph
 
 
@@ -51,9 +51,3 @@ def _is_worth_it(graph: OpGraph, node: Node) -> bool:
         and min(enough) >= LEAST_EXTENT
         and node.attrs[-1] != CHANNELS_LAST
     )
-
-
-def _in_tiles(name: str, view: Node) -> Node:
-    """The copy of a permuted value in order."""
-    assert isinstance(view.type, Tensor)
-    return Node(name, "copy", (view.name,), view.type, X.method("contiguous"), IN_TILES)

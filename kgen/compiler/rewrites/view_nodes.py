@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from kgen.compiler.graph.graph import Node, Tensor
 from kgen.compiler.graph.library_call import Many, X, aten, torch_
@@ -12,6 +13,11 @@ from kgen.compiler.graph.source import reshape_call
 def permuted(name: str, source: str, of: Tensor, dims: tuple[int, ...]) -> Node:
     """The dimensions of a value of type ``of`` in another order."""
     return Node(name, "permute", (source,), of.permuted(dims), torch_("permute", X, Many(dims)), (("dims", dims),))
+
+
+def in_order(name: str, view: Node, attrs: tuple[tuple[str, Any], ...] = ()) -> Node:
+    """The copy of a view whose elements lie in memory in their order."""
+    return Node(name, "copy", (view.name,), view.type, X.method("contiguous"), attrs)
 
 
 def reshaped(name: str, source: str, type_: Tensor) -> Node:

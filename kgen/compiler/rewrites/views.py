@@ -23,7 +23,7 @@ from kgen.compiler.operators.op import Kind
 from kgen.compiler.operators.table import OPS
 from kgen.compiler.operators.views import runs
 from kgen.compiler.rewrites.prepared import is_returned
-from kgen.compiler.rewrites.view_nodes import permuted, reshaped
+from kgen.compiler.rewrites.view_nodes import in_order, permuted, reshaped
 
 
 def product_of_viewed_rows(graph: OpGraph) -> OpGraph:
@@ -262,9 +262,7 @@ def store_as_read(graph: OpGraph) -> OpGraph:
         node = graph.node(name)
         if _is_read_by_products(graph, node) and _is_copied_from_kernel(graph, node):
             view = replace(node, name=graph.fresh(f"{name}_read"))
-            graph = graph.with_nodes_for(
-                name, (view, Node(name, "copy", (view.name,), node.type, X.method("contiguous")))
-            )
+            graph = graph.with_nodes_for(name, (view, in_order(name, view)))
     return graph
 
 
