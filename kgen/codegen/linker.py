@@ -14,6 +14,7 @@ from typing import Any, Iterable, Iterator, Mapping
 
 from kgen.codegen.c_printer import tabled
 from kgen.codegen.combines import PLACE, SPELLED
+from kgen.codegen.environment import environment
 from kgen.codegen.symbols import linked, written
 from kgen.codegen.target import Helpers, target
 from kgen.codegen.template import FOLDER
@@ -64,16 +65,10 @@ def _known(device_type: str) -> tuple[Mapping[str, _Helper], Mapping[str, str]]:
 
 def _files(device_type: str, kind: str) -> Iterator[tuple[str, str]]:
     """The helpers of a folder by their names. A template stands for one helper or several."""
-    import jinja2
-
-    options = {"keep_trailing_newline": True, "trim_blocks": True, "lstrip_blocks": True}
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined, **options
-    )
     of = target(device_type)
     yield from ((p.stem, p.read_text()) for p in sorted((of.folder / kind).glob("*")) if p.suffix in (".h", ".cuh"))
     for path in sorted((of.folder / kind).glob("*.j2")):
-        template = environment.from_string(path.read_text())
+        template = environment(FOLDER).from_string(path.read_text())
         stem = path.name.partition(".")[0]
         contexts = _reductions(stem) if "_kind_" in stem else of.variants.get(stem, {stem: {}})
         yield from ((name, template.render(name=name, **context)) for name, context in contexts.items())

@@ -8,11 +8,12 @@ import textwrap
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from kgen.candidate import CALL, GRAPH, LAUNCHING, Candidate, Params, Plan
 from kgen.codegen.body import Body
 from kgen.codegen.entry import Entry, entry
+from kgen.codegen.environment import HERE, environment
 from kgen.codegen.forward import Forward, targets
 from kgen.codegen.functions import Functions
 from kgen.codegen.linker import helpers
@@ -20,7 +21,7 @@ from kgen.codegen.memory import Run
 from kgen.codegen.module_source import ModuleSource, module_source
 from kgen.codegen.parts import in_parts
 from kgen.codegen.registry import template_for
-from kgen.codegen.symbols import extension, linked, symbol
+from kgen.codegen.symbols import linked
 from kgen.codegen.target import target
 from kgen.codegen.template import FOLDER, Rendering, Schedule, Task
 from kgen.compiler.fusion.steps import FusionPlan, Kernel
@@ -32,11 +33,6 @@ from kgen.errors import RenderError
 from kgen.problems import syntax
 from kgen.problems.problem import Problem
 from kgen.protocol import __version__
-
-if TYPE_CHECKING:
-    import jinja2
-
-HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -120,24 +116,7 @@ def constant_names(graphs: Iterable[OpGraph]) -> dict[str, str]:
 
 def _in_c(file: str, context: Mapping[str, Any], folder: Path = HERE) -> tuple[str, tuple[str, ...]]:
     """A template's text in C, and its symbols."""
-    return linked(_environment(folder, in_c=True).get_template(file).render(**context).strip())
-
-
-@lru_cache(maxsize=None)
-def _environment(folder: Path = HERE, in_c: bool = False) -> "jinja2.Environment":
-    import jinja2
-
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
-        extensions=[extension()] if in_c else [],
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        auto_reload=False,
-    )
-    made.globals["symbol"] = symbol
-    return made
+    return linked(environment(folder, in_c=True).get_template(file).render(**context).strip())
 
 
 class _File:
@@ -209,7 +188,7 @@ class _File:
         parts = in_parts(kernels.texts) if KINDS[self.device_type].accelerator else []
         if len(parts) > 1:
             of_parts = {"parts": parts, "launchers": kernels.launchers, "launches": "\n\n".join(texts)}
-            whole = [_environment().get_template("parts.j2").render(of_parts)]
+            whole = [environment().get_template("parts.j2").render(of_parts)]
         else:
             whole = [*kernels.texts, *texts]
         kernel_source = translation_unit(whole, needed, self.device_type) if kernels.texts else ""
@@ -274,7 +253,7 @@ class _File:
             "derives": any(way["prepares"] for way in ways),
             "lists": any(way["listed"] for way in ways),
         }
-        text = _environment().get_template("model_new.py.j2").render(**context)
+        text = environment().get_template("model_new.py.j2").render(**context)
         text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
         _require_python(text, self.problem)
         return text
@@ -299,7 +278,7 @@ class _File:
     def _functions(self) -> list[str]:
         """Functions that the kernels' library calls need, each once."""
         files = dict.fromkeys(r.before.function for _, r in self.kernels if r.before)
-        return [_environment(FOLDER).get_template(file).render().strip() for file in files]
+        return [environment(FOLDER).get_template(file).render().strip() for file in files]
 
     def _plan(self, way: Way) -> str:
         return way.plan.name if len(self.ways) == 1 else f"{way.mode}: {way.plan.name}"
