@@ -59,7 +59,7 @@ class Judging:
         candidate: Candidate,
         build: BuildReport,
         until: float = inf,
-        beside: "Beside | None" = None,
+        beside: Beside | None = None,
     ) -> None:
         self._until = until
         self._beside = beside
@@ -243,7 +243,7 @@ class Judging:
             if runner.blocks:
                 self._timing = runner.timing(depth, session, conditions_now())
 
-    def _interleave(self, runner: Runner, baselines: Sequence[Runner], beside: "Beside") -> list[Runner]:
+    def _interleave(self, runner: Runner, baselines: Sequence[Runner], beside: Beside) -> list[Runner]:
         """Time the candidate in turns with the baselines. Returns those that did not fail; raises the candidate's
         :class:`Failure`."""
         evaluator, seconds = self._evaluator, beside.seconds

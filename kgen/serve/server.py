@@ -102,8 +102,7 @@ def serve(options: Options, begun: Callable[[str], None], notice: Callable[[str]
 
 def _load_ahead(devices: Sequence[str], options: Options) -> list[Server]:
     """Have fork servers of the first evaluators load torch, where the cores have nothing else to do."""
-    kind = kind_of(devices[0])
-    most = (options.evaluators or kind.evaluators) if kind.accelerator else 0
+    most = _evaluators(options, devices) if kind_of(devices[0]).accelerator else 0
     servers = [server for device in devices for server in fork_servers(device, most)]
 
     def load(server: Server) -> None:
@@ -115,9 +114,13 @@ def _load_ahead(devices: Sequence[str], options: Options) -> list[Server]:
     return servers
 
 
+def _evaluators(options: Options, devices: Sequence[str]) -> int:
+    """How many evaluators each device keeps."""
+    return options.evaluators or kind_of(devices[0]).evaluators
+
+
 def _judge(options: Options, devices: Sequence[str], database: Database, notice: Callable[[str], None]) -> Judge:
-    kind = kind_of(devices[0])
-    most = options.evaluators or kind.evaluators
+    kind, most = kind_of(devices[0]), _evaluators(options, devices)
     metrics = Metrics()
 
     def make(asked: Asked, device: str) -> Evaluator:

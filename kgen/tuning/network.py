@@ -129,15 +129,13 @@ def _parts(design: Design, number: int, maker: TaskMaker, own: frozenset[str]) -
                 yield Part(task, label(node), label(node), None, "", predicted.ms, limit, why)
 
 
-def with_regions(
-    design: Design, of: Catalogue, results: Results, environment: Environment, maker: TaskMaker | None = None
-) -> Catalogue:
+def with_regions(design: Design, of: Catalogue, results: Results, maker: TaskMaker) -> Catalogue:
     """The catalogue with further options, which the design gets: the fastest steps of all options of a graph, by
     measurement.
 
     A second one of a graph leaves kernels out that err more than the library.
     """
-    maker, options = maker or TaskMaker(design.hardware, design.accuracy, environment), dict(of.options)
+    options = dict(of.options)
     groups = dict.fromkeys(tuple(design.regions(n)) for n in of.options if len(design.choices[n].plans) == 1)
     for numbers in filter(None, groups):
         plans = [design.choices[n].plans[0][1] for n in numbers]

@@ -90,7 +90,7 @@ class NetworkTasks:
                     making.result().close()
         self.on_event(events.Step("trying candidates of the best kernels"))
         self.results = {key: work.found for key, work in tuner.works.items()}
-        put_together = with_regions(self.design, tuner.catalogue, self.results, self.place.environment, self._maker)
+        put_together = with_regions(self.design, tuner.catalogue, self.results, self._maker)
         self.catalogue = with_library(self.design, put_together, self.results)
         # Options that are put together have calls of the library that no other option has.
         tasks.add_tasks(self.database, self.sweep, self.catalogue.stored)
