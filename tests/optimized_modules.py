@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kgen.optimized import optimize, trial
+from kgen.optimized import optimize, searching, trial
 from kgen.optimized.winner import Winner
 from kgen.problems.problem import Problem
 from kgen.protocol.statistics import Interval
@@ -21,7 +21,7 @@ def winner(problem: Problem, program: Any, call: Any) -> Winner:
     source = re.sub(r"\bModel\b", "ModelNew", problem.source)
     return Winner(
         candidate=hashlib.sha256(source.encode()).hexdigest(), source=source, problem=problem.source_hash,
-        problem_source=problem.source, shapes=optimize.shapes_of(program, call), speedup=FASTER,
+        problem_source=problem.source, shapes=searching.shapes_of(program, call), speedup=FASTER,
         baselines=(("eager", 1.2), ("compile", 1.3)), sweep="0" * 16, median_ms=1.0, kernels=("gelu, mul",), library=("linear",),
     )  # fmt: skip
 
@@ -41,7 +41,7 @@ class Sweeps:
 def sweeps(monkeypatch: pytest.MonkeyPatch) -> Sweeps:
     """Each sweep ends at once with a winner. The database stays empty."""
     found = Sweeps()
-    monkeypatch.setattr(optimize._Searching, "_swept_problem", lambda self, *args: found.swept(self, *args))
+    monkeypatch.setattr(searching.Searching, "_swept_problem", lambda self, *args: found.swept(self, *args))
     monkeypatch.setattr(trial, "compared", lambda *args: FASTER)
     monkeypatch.setattr(optimize, "_keep", lambda *args: None)
     return found

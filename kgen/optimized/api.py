@@ -49,7 +49,8 @@ def optimize(
     from kgen.errors import InputError
     from kgen.optimized.calls import call_of
     from kgen.optimized.dims import calls_of, has_dims
-    from kgen.optimized.optimize import Options, optimize as optimized
+    from kgen.optimized.found import Options
+    from kgen.optimized.optimize import optimize as optimized
     from kgen.protocol import Accuracy
 
     if not isinstance(module, torch.nn.Module):

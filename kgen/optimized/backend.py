@@ -16,7 +16,8 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from kgen.errors import InputError, KgenError
 from kgen.optimized.calls import is_ordinary
-from kgen.optimized.optimize import Options, optimize
+from kgen.optimized.found import Options
+from kgen.optimized.optimize import optimize
 from kgen.optimized.report import Report
 from kgen.optimized.twin import REPORT
 

@@ -7,6 +7,7 @@ A fingerprint needs no capture and reads no value of a tensor. A hit is checked 
 """
 
 import dis
+import functools
 import hashlib
 import re
 import sys
@@ -23,6 +24,7 @@ from kgen.optimized.twin import ALL_HOOKS, MARKS, base_of
 _FORMAT = "1"  # a change makes all stored fingerprints old
 #: A string that each process draws anew, such as an id of its session; huggingface_hub's is one.
 _RANDOM = re.compile(r"[0-9a-f]{32,}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_CODES = 4096  # code objects, whose texts are kept: a method that is patched has another one
 _DEPTH = 6  # of functions that call functions, and of values in attributes
 _SKIPPED = {*MARKS, "_graph", "_code", "meta", "_parameters", "_buffers", "_modules", "training"}
 
@@ -172,19 +174,22 @@ def _function_texts(function: FunctionType, depth: int, seen: set[int]) -> Itera
             yield f"{name}={value!r}"
 
 
-def _code_texts(code: CodeType) -> Iterator[str]:
-    yield code.co_code.hex()
-    yield repr((code.co_names, code.co_varnames, code.co_freevars))
+@functools.lru_cache(maxsize=_CODES)
+def _code_texts(code: CodeType) -> tuple[str, ...]:
+    found = [code.co_code.hex(), repr((code.co_names, code.co_varnames, code.co_freevars))]
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _code_texts(constant)
+            found += _code_texts(constant)
         else:
-            yield repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
+            found.append(repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant))
+    return tuple(found)
 
 
-def _names(code: CodeType) -> Iterator[str]:
+@functools.lru_cache(maxsize=_CODES)
+def _names(code: CodeType) -> tuple[str, ...]:
     """The global names that a function's code reads, inner functions included."""
-    yield from (i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL")
+    found = [i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"]
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            found += _names(constant)
+    return tuple(found)

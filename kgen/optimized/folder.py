@@ -22,7 +22,8 @@ from kgen.devices.machine import find_own_tools
 from kgen.errors import DiskError, FolderError, InputError
 from kgen.optimized import trial
 from kgen.optimized.fingerprint import place
-from kgen.optimized.optimize import FoundPart, attach_part
+from kgen.optimized.found import FoundPart
+from kgen.optimized.optimize import attach_part
 from kgen.optimized.report import Part, Report, Tried
 from kgen.optimized.twin import REPORT, twin
 from kgen.optimized.winner import Winner, extension_of

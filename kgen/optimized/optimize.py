@@ -8,77 +8,32 @@ winners ── link, compare with the module itself ──> twin that dispatches
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch import nn
 
 from kgen import paths
 from kgen.devices.kinds import KINDS
 from kgen.devices.machine import find_own_tools
 from kgen.devices.runtime import runtime
-from kgen.errors import CaptureError, DeviceError, InputError, KgenError, NotFoundError, ProblemError
+from kgen.errors import DeviceError, InputError, KgenError, NotFoundError
 from kgen.evaluator.candidates.build import Builder
-from kgen.optimized import finding, trial
-from kgen.optimized.calls import TensorShape, copied, tensors_of
+from kgen.optimized import trial
+from kgen.optimized.calls import copied, tensors_of
 from kgen.optimized.dispatch import Dispatch
 from kgen.optimized.fingerprint import fingerprint
+from kgen.optimized.found import NOT_FASTER, Call, Found, FoundPart, Options
 from kgen.optimized.report import Part, Report, Tried
-from kgen.optimized.twin import REPORT, set_run, twin, unwatch, watching
+from kgen.optimized.twin import REPORT, set_run, twin
 from kgen.optimized.winner import Winner, extension_of
-from kgen.problems import exported, live
-from kgen.problems.problem import Problem
-from kgen.protocol import BASELINES, Accuracy
+from kgen.problems import live
 from kgen.protocol.statistics import Interval
-from kgen.store import Database, modules, queries, ranking
-from kgen.store.selection import Selection
-from kgen.tuning import events
-from kgen.tuning.opening import SweepRequest
-from kgen.tuning.sweep import run
+from kgen.store import Database, modules
 
-Call = tuple[tuple[Any, ...], dict[str, Any]]
-
-_LEAST_SECONDS = 30.0  # of one sweep; in less, it comes to no finals
 _COMPARED_SECONDS = 1.0  # of timing the result beside the module that came in
-_STEPS_SECONDS = 2.0
-
-
-@dataclass(frozen=True)
-class Options:
-    """The arguments of ``optimize`` beside the module and its inputs."""
-
-    minutes: float = 5.0
-    accuracy: Accuracy = Accuracy.PYTORCH
-    modules: str | tuple[str, ...] = "auto"
-    device: str | None = None
-    db: str | None = None
-    cached_only: bool = False
-    baselines: tuple[str, ...] = BASELINES
-    budget: int | None = None  # candidates of each sweep
-    weight_copies: bool = True
-    tell: Callable[[str], None] = field(default=lambda text: None)
-
-
-@dataclass(frozen=True)
-class FoundPart:
-    """Equal submodules by their paths, and a winner for each call of one."""
-
-    paths: tuple[str, ...]
-    name: str
-    winners: tuple[Winner, ...]
-
-
-@dataclass(frozen=True)
-class Found:
-    """The result of a search: winners, and modules without one."""
-
-    parts: tuple[FoundPart, ...] = ()
-    tried: tuple[Tried, ...] = ()
-    from_store: bool = False
-    speedup: Interval | None = None  # of the whole, in the process that searched
 
 
 def optimize(module: nn.Module, calls: Sequence[Call], options: Options) -> nn.Module:
@@ -195,8 +150,10 @@ def _known(module: nn.Module, calls: Sequence[Call], options: Options) -> tuple[
 def _search(probe: nn.Module, calls: Sequence[Call], observed: Sequence[trial.Observed], options: Options) -> Found:
     if options.cached_only:
         return Found(tried=(Tried("", type(probe).__name__, "the store has nothing of it, and cached_only=True"),))
+    from kgen.optimized.searching import Searching  # its imports take a second, which no warm start needs
+
     try:
-        return _Searching(probe, calls, observed, options, time.monotonic() + 60.0 * options.minutes).run()
+        return Searching(probe, calls, observed, options, time.monotonic() + 60.0 * options.minutes).run()
     except KgenError:
         raise
     except Exception as error:  # of modules of any kind; the original runs
@@ -241,156 +198,6 @@ def _stored(key: str, options: Options) -> Found | None:
         return None
     tried = () if parts else (Tried("", "", f"nothing was faster in a search of {stored.minutes:g} minutes"),)
     return Found(tuple(parts), tried, True, speedup)
-
-
-class _Searching:
-    """One search, until a time on the monotonic clock."""
-
-    def __init__(
-        self,
-        probe: nn.Module,
-        calls: Sequence[Call],
-        observed: Sequence[trial.Observed],
-        options: Options,
-        until: float,
-    ) -> None:
-        self.probe, self.calls, self.observed, self.options, self.until = probe, calls, observed, options, until
-        self.tried: list[Tried] = []
-        self.parts: list[FoundPart] = []
-
-    def run(self) -> Found:
-        names = self.options.modules
-        if isinstance(names, str):
-            self._whole(submodules=names == "auto")
-        else:
-            self._submodules(set(names))
-        return Found(tuple(self.parts), tuple(self.tried))
-
-    def _whole(self, submodules: bool) -> None:
-        """Sweep the module as a whole; its submodules where that cannot be."""
-        name = type(self.probe).__name__
-        refused = next((o.reason for o in self.observed if o.reason), "")
-        if not refused:
-            winners, refused = self._swept(self.probe, name, self.calls, self.until)
-            if winners:
-                self.parts.append(FoundPart(("",), name, winners))
-                return
-        self.tried.append(Tried("", name, refused))
-        if submodules:
-            self._submodules(None)
-
-    def _submodules(self, only: set[str] | None) -> None:
-        """Sweep the submodules that take the time, each kind once; those below where one cannot be exported."""
-        kinds = finding.hot(self.probe, self.calls[0])
-        if only is not None:
-            kinds = [k for k in kinds if only & set(k.paths)]
-            for kind in kinds:
-                kind.paths = [p for p in kind.paths if p in only]
-        waiting = finding.tops(kinds)
-        while waiting:
-            kind = waiting.pop(0)
-            share = kind.share / sum(k.share for k in [kind, *waiting])
-            left = self.until - time.monotonic()
-            if left < min(_LEAST_SECONDS, 30.0 * self.options.minutes):
-                self.tried.append(Tried(kind.paths[0], kind.name, "the time was up"))
-                continue
-            part = self.probe.get_submodule(kind.paths[0])
-            observed = trial.observe(part, kind.call)
-            winners, reason = (
-                ((), observed.reason)
-                if observed.reason
-                else self._swept(
-                    part, kind.name, [kind.call], time.monotonic() + max(left * share, min(left, _LEAST_SECONDS))
-                )
-            )
-            if winners:
-                self.parts.append(FoundPart(tuple(kind.paths), kind.name, winners))
-                continue
-            self.tried.append(Tried(kind.paths[0], kind.name, reason))
-            if not reason.startswith(_NOT_FASTER):
-                waiting = [*finding.children_of(kind, kinds), *waiting]
-
-    def _swept(self, part: nn.Module, name: str, calls: Sequence[Call], until: float) -> tuple[tuple[Winner, ...], str]:
-        """A winner for each call, or the reason why there is none."""
-        winners = []
-        for number, (args, kwargs) in enumerate(calls):
-            watch = watching(part)
-            try:
-                with trial.apart(part):
-                    program = live.program_of(part, args, kwargs)
-                if watch.version:
-                    return (), "its forward sets attributes"
-                title = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
-                problem = Problem(
-                    title, f"{title}{exported.SUFFIX}", exported.source_of(program, title, (args, kwargs), live.flags())
-                )
-                seconds = (until - time.monotonic()) / (len(calls) - number)
-                winner = self._swept_problem(problem, program, (args, kwargs), max(seconds, 1.0))
-            except (CaptureError, ProblemError) as error:
-                return (), str(error)
-            finally:
-                unwatch(part, watch)
-            if isinstance(winner, str):
-                return (), winner
-            winners.append(winner)
-        return tuple(winners), ""
-
-    def _swept_problem(self, problem: Problem, program: Any, call: Call, seconds: float) -> Winner | str:
-        """Sweep one problem; the winner, or the reason why there is none."""
-        options = self.options
-        device = tensors_of([*call[0], *call[1].values()])[0].device
-        request = SweepRequest(
-            problem,
-            str(device),
-            options.accuracy,
-            budget=options.budget,
-            seconds=max(seconds, 1.0),
-            baselines=options.baselines,
-            db=options.db,
-            weight_copies=options.weight_copies,
-        )
-        finished = run(request, _listener(options.tell))
-        if finished.state == "interrupted":
-            raise KeyboardInterrupt
-        with Database.open(options.db) as database:
-            ids = [row.id for row in queries.problems(database, source_hash=problem.source_hash)]
-            accuracy = options.accuracy if options.accuracy is not Accuracy.TF32 else None  # it may be stored as fp32
-            among = Selection(weight_copies=options.weight_copies)
-            best = next(iter(ranking.best(database, problem_ids=ids, accuracy=accuracy, among=among)), None)
-            trial_row = best.trial if best else None
-            if best is None or trial_row is None:
-                return f"{_NOT_FASTER}: no right kernel was found"
-            interval = trial_row.interval
-            if not best.beats_baseline or interval is None:
-                figures = (
-                    f"{interval.mid:.2f}x [{interval.low:.2f}, {interval.high:.2f}]" if interval else "only screened"
-                )
-                return f"{_NOT_FASTER} ({figures})"
-            source = queries.source(database, trial_row.candidate)
-        steps = trial_row.plan_data.steps
-        return Winner(
-            candidate=trial_row.candidate,
-            source=source,
-            problem=problem.source_hash,
-            problem_source=problem.source,
-            shapes=shapes_of(program, call),
-            speedup=interval,
-            baselines=tuple(trial_row.baselines.items()),
-            sweep=trial_row.sweep,
-            median_ms=trial_row.median_ms or 0.0,
-            kernels=tuple(", ".join(s.operators) for s in steps if s.schedule),
-            library=tuple(o for s in steps if not s.schedule for o in s.operators),
-        )
-
-
-_NOT_FASTER = "nothing beats PyTorch here"
-
-
-def shapes_of(program: Any, call: Call) -> tuple[TensorShape, ...]:
-    """The shapes of a call's tensors; the batch is free where the exported program has it free."""
-    free = bool(program.range_constraints)
-    batch = live.batch_of(pytree.tree_leaves(call)) if free else None
-    return tuple(TensorShape.of(x, batch) for x in tensors_of([*call[0], *call[1].values()]))
 
 
 # Winners at work
@@ -490,27 +297,5 @@ def _compare(judged: nn.Module, plain: nn.Module, calls: Sequence[Call], observe
             lambda: plain(*args, **kwargs), lambda: judged(*args, **kwargs), device, _COMPARED_SECONDS
         )
     if interval.low <= 1.0:
-        raise _Slower(f"{_NOT_FASTER}: {interval.mid:.2f}x [{interval.low:.2f}, {interval.high:.2f}] in this process")
+        raise _Slower(f"{NOT_FASTER}: {interval.mid:.2f}x [{interval.low:.2f}, {interval.high:.2f}] in this process")
     return interval
-
-
-def _listener(tell: Callable[[str], None]) -> events.Listener:
-    """The events of a sweep as lines, at most one in :data:`_STEPS_SECONDS` of the frequent ones."""
-    said = 0.0
-    tried = 0
-
-    def listen(event: events.Event) -> None:
-        nonlocal said, tried
-        if isinstance(event, events.Started):
-            tell(f"{event.problem}: {event.plans} plans, at most {event.seconds or 0:.0f} s")
-        elif isinstance(event, events.Measured):
-            tell("; ".join(f"{name} {ms:.3g} ms" for name, ms in event.baselines))
-        elif isinstance(event, events.Evaluated):
-            tried += 1
-            if time.monotonic() - said > _STEPS_SECONDS:
-                said = time.monotonic()
-                tell(f"{tried} candidates judged")
-        elif isinstance(event, events.Notice):
-            tell(event.text)
-
-    return listen

@@ -11,7 +11,7 @@ import torch
 from optimized_modules import Sweeps, sweeps
 from torch import nn
 
-from kgen.optimized import backend, optimize
+from kgen.optimized import backend, searching
 
 __all__ = ["sweeps"]
 
@@ -103,7 +103,7 @@ def test_a_winner_that_was_not_compared_with_inductor_is_left(
 
     made = sweeps.swept
     monkeypatch.setattr(
-        optimize._Searching, "_swept_problem", lambda self, *args: replace(made(self, *args), baselines=(("eager", 1.2),))
+        searching.Searching, "_swept_problem", lambda self, *args: replace(made(self, *args), baselines=(("eager", 1.2),))
     )
     compiled(lambda x: x * 2)(X)
     assert "more minutes" in compared[0] and len(inductor) == 1

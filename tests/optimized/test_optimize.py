@@ -14,9 +14,10 @@ from torch import nn
 
 import kgen
 from kgen.errors import DeviceError, InputError, KgenError
-from kgen.optimized import optimize, trial
+from kgen.optimized import optimize, searching, trial
 from kgen.optimized.dispatch import ARGUMENTS, GRADIENTS, SHAPES
 from kgen.optimized.fingerprint import fingerprint
+from kgen.optimized.found import Options
 from kgen.protocol.statistics import Interval
 from kgen.store import Database, modules
 
@@ -341,7 +342,7 @@ def test_the_store_is_asked_before_anything_is_swept(module: Block, sweeps: Swee
     kept: list[modules.StoredModule] = []
     texts: dict[str, tuple[str, str]] = {}
     monkeypatch.setattr(optimize, "_keep", KEEP)
-    monkeypatch.setattr(optimize._Searching, "_swept_problem", lambda self, *args: _noted(sweeps.swept(self, *args), texts))
+    monkeypatch.setattr(searching.Searching, "_swept_problem", lambda self, *args: _noted(sweeps.swept(self, *args), texts))
     monkeypatch.setattr(modules, "texts", lambda database, candidate, problem: texts.get(candidate))
     assert not optimized(module, cached_only=True).kgen.replaced
     optimized(module)
@@ -349,7 +350,7 @@ def test_the_store_is_asked_before_anything_is_swept(module: Block, sweeps: Swee
     assert again.kgen.replaced and again.kgen.from_store and len(sweeps.names) == 1
     assert again.kgen.speedup == FASTER
     with Database.open() as database:
-        kept += [found for found in [modules.find(database, fingerprint(Block().eval(), [((X,), {})], optimize._settings(optimize.Options())))] if found]
+        kept += [found for found in [modules.find(database, fingerprint(Block().eval(), [((X,), {})], optimize._settings(Options())))] if found]
     assert [part["paths"] for part in kept[0].parts] == [[""]]
     texts.clear()
     assert not optimized(module, cached_only=True).kgen.replaced  # its text was pruned

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from kgen.devices.kinds import KINDS
-from kgen.optimized.optimize import Options, optimize
+from kgen.optimized.found import Options
+from kgen.optimized.optimize import optimize
 from kgen.store import Database, queries
 
 
