@@ -1,4 +1,4 @@
-"""What a search of ``kgen.optimize`` is asked for, and its result."""
+"""Options of `kgen.optimize`, and the winners that its search found."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
