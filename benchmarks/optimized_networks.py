@@ -13,10 +13,12 @@ import argparse
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from _record import Cell, conditions, record
 
 TITLE = "Networks by one line of Python"
 _SECONDS = 2.0  # of each comparison
+_BLOCKS, _CALLS = 7, 20
 _LOCK = os.environ.get("GPU_LOCK")  # a file: programs that time on one GPU take turns
 
 
@@ -39,6 +42,21 @@ def _alone() -> Any:
     file = open(_LOCK, "a")
     fcntl.flock(file, fcntl.LOCK_EX)
     return file
+
+
+def _milliseconds(call: Callable[[], Any], device: Any) -> float:
+    """Milliseconds of a call, as the median of blocks of calls in a row."""
+    from kgen.devices.runtime import runtime
+
+    found, wait = [], runtime(device).wait
+    for _ in range(_BLOCKS):
+        wait()
+        started = time.perf_counter()
+        for _ in range(_CALLS):
+            call()
+        wait()
+        found.append((time.perf_counter() - started) * 1e3 / _CALLS)
+    return statistics.median(found)
 
 
 def _row(network: str, dtype: str | None, minutes: float, db: str) -> dict[str, Cell]:
@@ -74,9 +92,11 @@ def _row(network: str, dtype: str | None, minutes: float, db: str) -> dict[str, 
     with torch.no_grad(), _alone():
         own = trial.compared(lambda: model(*inputs), lambda: fast(*inputs), device, _SECONDS)
         direct = trial.compared(lambda: entry.model(*inputs), lambda: fast(*inputs), device, _SECONDS)
+        module_ms, fast_ms = (_milliseconds(lambda: called(*inputs), device) for called in (model, fast))
     eager = dict(winner.baselines).get("eager")
     sweep = eager / winner.median_ms if eager else None
     row |= {"in the program": own.mid, "low": own.low, "high": own.high, "by the sweep": sweep, "beside its file": direct.mid}
+    row |= {"module, ms": module_ms, "optimised, ms": fast_ms, "eager by the sweep, ms": eager, "file by the sweep, ms": winner.median_ms}
     row |= {"over the best baseline": winner.speedup.mid, "memory beside, MB": round(report.extra_bytes / 1e6, 1)}
     return row | {"fallbacks": sum(report.fallbacks.values()), "reason": ""}
 

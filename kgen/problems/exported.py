@@ -348,12 +348,15 @@ class _Writer:
         return self._floats(x.float() if x.element_size() > 1 else x.to(torch.float32), shape, dtype)
 
     def _floats(self, x: "torch.Tensor", shape: str, dtype: str) -> str:
-        finite = x[x.isfinite()]
+        import torch
+
+        known = x.isfinite()
+        finite = x if bool(known.all()) else x[known]  # a selection costs more than all sums together
         if not finite.numel():
             return f"torch.full({shape}, {spelling.number(float(x.flatten()[0]))}, dtype={dtype})"
         more = [] if dtype == "torch.float32" else [dtype]
-        low, high = float(finite.min()), float(finite.max())
-        mean, std = float(finite.double().mean()), float(finite.double().std(correction=0))
+        low, high = map(float, torch.aminmax(finite))
+        std, mean = map(float, torch.std_mean(finite.double(), correction=0))
         if (low >= 0 or high <= 0) and abs(mean) < 4 * std:  # normal numbers would have the other sign, too
             step = (high - low) / 8
             low, high = round(low / step) * step if step else low, high
