@@ -40,7 +40,8 @@ _IDLE_SECONDS = 30  #: s; that a connection may wait for its next request
 _MOST_CONNECTIONS = 1024
 _HEAD_BYTES = 16 << 10  #: bytes of a request's head
 #: Seconds that a thread holds Python at most while others wait. Threads that judge then keep no client waiting.
-_SWITCH_SECONDS = 0.001
+_SWITCH_SECONDS = 0.0002
+_LANES_OF_A_CORE = 2  #: beside a GPU: processes that judge mostly wait for it, or for the driver
 _GRACE_SECONDS = 2  #: s; for open connections when the service ends
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 #: Variables that no candidate may read: its process has the service's environment.
@@ -128,7 +129,8 @@ def _judge(options: Options, devices: Sequence[str], database: Database, notice:
         return make_evaluator(asked, device, notice)
 
     benches = [Bench(device, make, most) for device in devices]
-    lanes = kind.lanes * most if kind.accelerator else kind.lanes
+    cores = len(os.sched_getaffinity(0)) // len(devices)
+    lanes = max(kind.lanes, min(kind.lanes * most, _LANES_OF_A_CORE * cores)) if kind.accelerator else kind.lanes
     return Judge(database, benches, lanes=lanes, limit=options.queue, metrics=metrics, notice=notice)
 
 

@@ -3,6 +3,7 @@ checked."""
 
 import random
 import re
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
@@ -14,7 +15,8 @@ from kgen.evaluator.strict import replaced
 from kgen.evaluator.strict.processes import strangers
 from kgen.evaluator.strict.timing_anomalies import StrictRunner, Times, anomaly, measured_again, queue_alike
 from kgen.evaluator.timing.measure import CHECK_SHARE, FINAL_BLOCKS, Runner, interleave
-from kgen.protocol import Phase, Status
+from kgen.protocol import Depth, Phase, Status
+from kgen.protocol.statistics import ratio_interval
 
 #: torch.compile takes a second to load, and replaces functions of torch: it is loaded before tamper detection starts.
 _MODULES = ("torch._dynamo", "kgen.evaluator.strict.subject")
@@ -22,6 +24,7 @@ _MODULES = ("torch._dynamo", "kgen.evaluator.strict.subject")
 _STREAMS = re.compile(r"stream|graph|lstm|gru|rnn|compile\(|exec\(|eval\(", re.IGNORECASE)
 REPEATS = 2  #: of finals with an anomaly
 SHORT_SECONDS, SHORT_BLOCKS = 1.0, 10  #: of a timing beside the baselines; below it, fewer rounds of finals are enough
+SLOWER, SLOWER_BLOCKS = 3.0, 5  #: times slower than a baseline; rounds of finals that tell
 NO_KERNEL = "no kernel of its own: calls the library only"
 #: Words by which a file can run code that is neither Python nor the library's.
 _NATIVE = re.compile(
@@ -119,19 +122,20 @@ class Strict(Checks):
         notice: Callable[[str], None],
         until: float = inf,
     ) -> list[Runner]:
-        """As for own candidates; times all again after an anomaly, for longer, and leaves out finalists that keep
-        it."""
+        """As for own candidates; ends early where finalists are slower by far. Times all again after an anomaly, at
+        last for longer, and leaves out finalists that keep it."""
         least = FINAL_BLOCKS if seconds >= SHORT_SECONDS else SHORT_BLOCKS
-        for runner in (*finalists, *baselines):  # as many outputs are checked in fewer rounds
+        for runner in finalists:  # as many outputs are checked in fewer rounds
             runner.check_share = CHECK_SHARE * FINAL_BLOCKS / least
-        runners = interleave([*finalists, *baselines], seconds, generator, failed, least, until)
+        ends = partial(_are_slower, finalists, baselines)
+        runners = interleave([*finalists, *baselines], seconds, generator, failed, least, until, ends)
         found = _anomalies(runners, finalists)
-        for _ in range(REPEATS):  # a busy machine causes some
+        for rounds in (least, *[FINAL_BLOCKS] * (REPEATS - 1)):  # a busy machine causes some
             if not (reason := next(filter(None, found.values()), "")):
                 break
             notice(f"finals are timed once more: of a candidate, {reason}")
             queue_alike(runners)
-            runners = interleave(runners, seconds, generator, failed, FINAL_BLOCKS, until)
+            runners = interleave(runners, seconds, generator, failed, rounds, until)
             found = _anomalies(runners, finalists)
         for runner, reason in found.items():
             try:
@@ -143,6 +147,14 @@ class Strict(Checks):
 
     def labels(self, candidate: Candidate) -> list[str]:
         return [] if has_native_code(candidate.source) else [NO_KERNEL]
+
+
+def _are_slower(finalists: Sequence[Runner], baselines: Sequence[Runner], rounds: int) -> bool:
+    """Whether all finalists are slower than a baseline by far, so that fewer rounds than others' tell enough."""
+    if rounds < SLOWER_BLOCKS or not baselines or not all(one.blocks for one in (*finalists, *baselines)):
+        return False
+    fastest = min(baselines, key=lambda one: one.median_ms).timing(Depth.FINAL, "")
+    return all(ratio_interval(one.timing(Depth.FINAL, ""), fastest, resamples=200).low > SLOWER for one in finalists)
 
 
 def _anomalies(runners: Sequence[StrictRunner], finalists: Sequence[Runner]) -> dict[StrictRunner, str]:

@@ -195,10 +195,12 @@ def interleave(
     failed: Callable[[Runner, Failure], None],
     least: int = LEAST_BLOCKS,
     until: float = inf,
+    ends: Callable[[int], bool] = lambda rounds: False,
 ) -> list[Runner]:
     """Time ``runners`` in turns B A C, C A B, ... (a drawn order, then its reverse) for at least :data:`FINAL_BLOCKS`
     rounds and about ``seconds``. Ends after ``least`` rounds or more where those take longer, or where every ratio to
-    the fastest is known narrowly. From ``until`` on, on the monotonic clock, :data:`FEWEST_BLOCKS` rounds are enough. A
+    the fastest is known narrowly. From ``until`` on, on the monotonic clock, :data:`FEWEST_BLOCKS` rounds are enough.
+    Where ``ends`` says so after a number of rounds, the round with all checks is the last one at the latest. A
     runner that fails is reported to ``failed`` and left out. Returns the others."""
     started = time.monotonic()
     alive = list(runners)
@@ -220,8 +222,9 @@ def interleave(
         runner.forget()
     rounds, order = 0, list(alive)
     thorough = generator.randrange(least if until == inf else FEWEST_BLOCKS)
-    while alive and not enough(
-        rounds, least, time.monotonic() - started, seconds, alive, late=time.monotonic() >= until
+    while alive and not (
+        enough(rounds, least, time.monotonic() - started, seconds, alive, late=time.monotonic() >= until)
+        or (rounds > thorough and ends(rounds))
     ):
         order = generator.sample(alive, len(alive)) if rounds % 2 == 0 else [r for r in order[::-1] if r in alive]
         for runner in order:

@@ -9,7 +9,7 @@ import pytest
 from kgen.devices.kinds import KINDS
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.strict import strict, timing_anomalies
-from kgen.evaluator.strict.strict import SHORT_BLOCKS, SHORT_SECONDS, Strict
+from kgen.evaluator.strict.strict import SHORT_BLOCKS, SHORT_SECONDS, SLOWER_BLOCKS, Strict
 from kgen.evaluator.strict.timing_anomalies import StrictRunner, anomaly, least_ms, measured_again
 from kgen.evaluator.timing.measure import CHECK_SHARE, FINAL_BLOCKS
 from kgen.protocol import Status
@@ -164,6 +164,14 @@ def test_a_short_timing_has_fewer_rounds_and_as_many_checks():
     subject, eager = runner("a"), runner("eager")
     kept, *_ = finals([subject], [eager], SHORT_SECONDS / 2)
     assert len(subject.blocks) == SHORT_BLOCKS and subject.check_share * SHORT_BLOCKS == CHECK_SHARE * FINAL_BLOCKS
+
+
+@pytest.mark.parametrize(("ns", "rounds"), [(4, range(SLOWER_BLOCKS, SHORT_BLOCKS + 1)), (2, [SHORT_BLOCKS])])
+def test_a_file_that_is_slower_by_far_is_timed_until_a_drawn_round_with_all_checks(ns, rounds):
+    subject = runner("a", claim=lambda: ns)
+    finals([subject], [runner("eager")], SHORT_SECONDS / 2)
+    watched = [request["watched"] for do, request in subject.worker.requests if do == "prepare_call"]
+    assert len(subject.blocks) in rounds and any(watched)
 
 
 def test_faster_than_moving_the_data_is_an_anomaly():
