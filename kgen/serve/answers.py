@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Mapping
 
 from kgen.protocol import Evaluation, Phase, Status
@@ -31,6 +32,13 @@ def failed(reason: str, *, status: str = Status.INFRA_ERROR.value) -> dict[str, 
     """The answer where nothing was judged: the problem is at fault (``problem_error``), or the service
     (``infra_error``)."""
     return {"status": status, "reason": reason, "compiled": None, "right": None}
+
+
+def brief(request: StoredRequest) -> StoredRequest:
+    """A request without its texts, as :func:`shown` needs it."""
+    asked = request.asked
+    kept = {"problem": {"name": asked["problem"]["name"]}, "accuracy": asked["accuracy"], "language": asked["language"]}
+    return replace(request, asked=kept)
 
 
 def shown(request: StoredRequest, position: int | None = None) -> dict[str, Any]:

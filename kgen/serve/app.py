@@ -117,7 +117,8 @@ class _Routes:
         return answer({"evaluations": [self._service.shown(one) for one in stored]}, 202)
 
     async def evaluation(self, request: Request) -> Response:
-        return answer(self._service.shown(await self._find(request)))
+        waiting = self._service.judge.waiting(request.state.owner, request.path_params["id"])
+        return answer(self._service.shown(waiting or await self._find(request)))
 
     async def events(self, request: Request) -> Response:
         found = await self._find(request)

@@ -11,7 +11,7 @@ import time
 import traceback
 from collections import Counter
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Sequence
 
 from kgen import paths
@@ -91,6 +91,7 @@ class Judge:
         self._together = Together(database)
         self._jobs: dict[str, _Job] = {}  # by digest
         self._of: dict[Key, _Job] = {}
+        self._waiting: dict[Key, StoredRequest] = {}  # those without an answer, without their texts
         self._reserved = 0  # places of requests that are being accepted
         self._numbers = itertools.count()
         self._environments: set[str] = set()  # of the devices, once an evaluator has started
@@ -195,6 +196,7 @@ class Judge:
             job.keys.append(key)
             job.priority = max(job.priority, request.priority)
             self._of[key] = job
+            self._waiting[key] = answers.brief(request)
             self._changed.notify()
 
     def events(self, owner: str, id: str, after: int) -> list[dict[str, Any]] | None:
@@ -202,6 +204,15 @@ class Judge:
         with self._changed:
             job = self._of.get((owner, id))
             return None if job is None else job.events[after:]
+
+    def waiting(self, owner: str, id: str) -> StoredRequest | None:
+        """A request that has no answer yet, without its texts: clients ask often, and need no thread and no database for
+        it."""
+        with self._changed:
+            job, request = self._of.get((owner, id)), self._waiting.get((owner, id))
+            if job is None or request is None:
+                return None
+            return replace(request, state=requests.RUNNING if job.runs else requests.QUEUED)
 
     def position(self, owner: str, id: str) -> int | None:
         """How many jobs were accepted before that of a request and still wait; ``None`` where it does not wait."""
@@ -372,6 +383,7 @@ class Judge:
         with self._changed:
             for key in keys:
                 self._of.pop(key, None)
+                self._waiting.pop(key, None)
 
     def _answer(self, keys: Sequence[Key], answer: dict[str, Any], environment: str | None) -> None:
         while not self._ending:

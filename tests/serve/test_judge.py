@@ -165,6 +165,21 @@ def test_queue_that_is_full_refuses_and_says_when_to_come_again(database: Databa
         assert answer(database, found, "c")["text"] == "c"
 
 
+def test_a_request_is_shown_from_memory_as_the_database_has_it_until_it_is_answered(database: Database) -> None:
+    bench = Bench()
+    bench.going.clear()
+    with judging(database, bench) as judge:
+        judge.accept([request("runs"), request("waits")])
+        assert bench.busy.wait(_SECONDS)
+        for id in ("runs", "waits"):
+            waiting, stored = judge.waiting("", id), requests.find(database, "", id)
+            assert waiting is not None and stored is not None
+            assert module.answers.shown(waiting) == module.answers.shown(stored) and "candidate" not in waiting.asked
+        bench.going.set()
+        answer(database, judge, "runs")
+        assert judge.waiting("", "runs") is judge.waiting("", "of nobody") is None
+
+
 def test_id_of_another_evaluation_is_refused_with_all_of_its_batch(database: Database) -> None:
     with judging(database, Bench()) as found:
         found.accept([request("a")])
