@@ -321,10 +321,23 @@ class Mixture:
             first += rows
 
 
-def mixtures(buffers: Any, pool: Sequence[Any], key: int) -> Iterator[Mixture]:
+def is_mixable(x: torch.Tensor) -> bool:
+    """Whether elements of a row are independent; sorted integers (offsets, lengths) and permutations are not."""
+    if is_inexact(x):
+        return True
+    rows = (x if x.ndim == 1 else x[:_LOOKED_AT]).reshape(-1, x.shape[-1]).long()
+    rising = rows.sort(1).values
+    is_sorted = any(_equal(rows, ordered) for ordered in (rising, rising.flip(1)))
+    return not is_sorted and bool((rising[:, 1:] == rising[:, :-1]).any())
+
+
+def mixtures(
+    buffers: Any, pool: Sequence[Any], key: int, is_mixable: Callable[[torch.Tensor], bool] = is_mixable
+) -> Iterator[Mixture]:
     """New contents of ``buffers``: elements of two input sets of ``pool``, mixed as ``key`` says. A bit for each index,
     combined by exclusive or, chooses the set: no row and no column comes twice. Integers that depend on each other
-    along a row are chosen by the row."""
+    along a row are chosen by the row. ``is_mixable`` tells a tensor of the pool where they do not, with at least one
+    dimension."""
     generator = _Generator().manual_seed(key)
     first, second = (pool[int(i)] for i in _randperm(len(pool), generator=generator)[:2])
     if batch_size(first) != batch_size(pool[0]):
@@ -333,7 +346,7 @@ def mixtures(buffers: Any, pool: Sequence[Any], key: int) -> Iterator[Mixture]:
         if isinstance(buffer, torch.Tensor) and 0 not in buffer.shape:
             # Detached: a candidate may have marked its input as one to differentiate by.
             buffer, a, b = (x if x.ndim else x[None] for x in (_detach(buffer), a, b))
-            yield Mixture(buffer, _choices(a, _is_mixable(a) and _is_mixable(b), generator), a, b)
+            yield Mixture(buffer, _choices(a, is_mixable(a) and is_mixable(b), generator), a, b)
 
 
 def mixed(sets: Sequence[Any], key: int) -> Any:
@@ -350,16 +363,6 @@ def _choices(x: torch.Tensor, elementwise: bool, generator: torch.Generator) -> 
         return [_bits(1, generator).expand(x.shape[0])]
     mixed = range(x.ndim if elementwise else 1)
     return [_bits(x.shape[i], generator).view(-1, *[1] * (x.ndim - 1 - i)) for i in mixed]
-
-
-def _is_mixable(x: torch.Tensor) -> bool:
-    """Whether elements of a row are independent; sorted integers (offsets, lengths) and permutations are not."""
-    if is_inexact(x):
-        return True
-    rows = (x if x.ndim == 1 else x[:_LOOKED_AT]).reshape(-1, x.shape[-1]).long()
-    rising = rows.sort(1).values
-    is_sorted = any(_equal(rows, ordered) for ordered in (rising, rising.flip(1)))
-    return not is_sorted and bool((rising[:, 1:] == rising[:, :-1]).any())
 
 
 def _bits(count: int, generator: torch.Generator) -> torch.Tensor:

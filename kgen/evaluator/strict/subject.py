@@ -15,7 +15,7 @@ import torch._inductor.config
 from kgen.evaluator.candidates.calls import FILE_BYTES
 from kgen.evaluator.candidates.guards import FENCE, Guard, earlier, guarded
 from kgen.evaluator.candidates.worker import Subject
-from kgen.evaluator.correctness.distributions import Mixture, mixtures, seed_of
+from kgen.evaluator.correctness.distributions import Mixture, seed_of
 from kgen.evaluator.correctness.operators import Counted
 from kgen.evaluator.correctness.reference import Run
 from kgen.evaluator.runtime import sandbox
@@ -164,7 +164,7 @@ class StrictSubject(Subject):
         self.state.restore()
         look()  # functions that are replaced for a moment to observe the contents are replaced now
         self.seed(seed_of(key))
-        self.contents = list(mixtures(self.buffers, self.pool, key))
+        self.contents = list(self.mixtures(key))
         if self.runtime.queues:
             self.contents = [content.pinned() for content in self.contents]
             self.runtime.clock.reset_persisting_cache()
