@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 import textwrap
@@ -123,6 +124,11 @@ def way(mode: str, plan: FusionPlan, params: Params, prefix: str = "") -> Way:
     """A plan with its parameters (``k0.block``) on a CPU. ``prefix`` stands before the names of its kernels."""
     own = ({k.removeprefix(f"k{n}."): v for k, v in params.items() if k.startswith(f"k{n}.")} for n in range(len(plan.kernels)))
     return Way(mode, plan, tuple(zip(tasks(plan, cpu(), prefix=prefix), own)))
+
+
+def unwrapped(text: str) -> str:
+    """A text in C on one line, without the spaces that its line breaks leave beside brackets."""
+    return re.sub(r"(?<=[(\[{]) | (?=[)\]}])", "", " ".join(text.split()))
 
 
 def module(of: Candidate) -> types.ModuleType:

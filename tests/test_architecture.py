@@ -379,7 +379,7 @@ def test_too_many_lines_and_too_many_methods_are_found() -> None:
 MOST_COLUMNS = 120
 
 #: Lines of templates and headers beyond that, by folder: rendered code, or Jinja2 within it. The numbers only shrink.
-LONG_LINES = {"agent": 12, "codegen": 30, "templates/cpu": 71, "templates/cuda": 681, "tuning": 7, "views": 14}
+LONG_LINES = {"agent": 12, "codegen": 30, "tuning": 7, "views": 14}
 
 
 def test_lines_of_templates_are_short_but_for_those_that_are_counted() -> None:

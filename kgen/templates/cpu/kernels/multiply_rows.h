@@ -1,7 +1,9 @@
 // Sums of R rows of x, k apart, times a panel of k rows of W columns. They stay in registers for parts of k, whose sums
 // are added up.
 template <int R, int W>
-__attribute__((always_inline)) inline void multiply_rows(const float* x, const float* panel, const int k, float (*sums)[W]) {
+__attribute__((always_inline)) inline void multiply_rows(
+    const float* x, const float* panel, const int k, float (*sums)[W]
+) {
     typedef float half_row __attribute__((vector_size(2 * W), aligned(4)));
     for (int begin = 0; begin < k; begin += 256) {
         const int end = begin + 256 < k ? begin + 256 : k;

@@ -1,7 +1,10 @@
 // Sums of R rows of x, x_step apart, times a panel of k rows of W columns, panel_step apart, to rows out_step apart.
 // They stay in registers for parts of k, whose sums are added up.
 template <int R, int W>
-__attribute__((always_inline)) inline void multiply_strided(const float* x, const int x_step, const float* panel, const int panel_step, const int k, float* out, const int out_step) {
+__attribute__((always_inline)) inline void multiply_strided(
+    const float* x, const int x_step, const float* panel, const int panel_step, const int k, float* out,
+    const int out_step
+) {
     typedef float half_row __attribute__((vector_size(2 * W), aligned(4)));
     for (int begin = 0; begin < k; begin += 256) {
         const int end = begin + 256 < k ? begin + 256 : k;

@@ -2,7 +2,8 @@
 struct bfloat16_t {
     std::uint16_t bits;
     bfloat16_t() = default;
-    inline void operator=(const bfloat16_t& other) { bits = other.bits; }  // a copy of the struct would not be vectorised
+    // A copy of the struct would not be vectorised.
+    inline void operator=(const bfloat16_t& other) { bits = other.bits; }
     inline void operator=(const float value) { bits = bfloat16_t(value).bits; }
     inline explicit bfloat16_t(const float value) {
         const std::uint32_t whole = __builtin_bit_cast(std::uint32_t, value);

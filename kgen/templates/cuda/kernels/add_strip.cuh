@@ -2,7 +2,8 @@
 // columns and an even LD.
 template <int GROUPS, int N, int LD>
 __device__ __forceinline__ void add_strip(
-    float (&sums)[4 * GROUPS], const float* __restrict__ from, const long long rows, const long long first_row, const int first_col
+    float (&sums)[4 * GROUPS], const float* __restrict__ from, const long long rows, const long long first_row,
+    const int first_col
 ) {
     const int lane = threadIdx.x % 32;
     #pragma unroll

@@ -33,8 +33,8 @@ __device__ __forceinline__ unsigned largest_of_strip(const float of_thread) {
 // from row `begin` on, where own_column() is `there`.
 template <int LD, int TERMS>
 __device__ __forceinline__ void store_strip_terms(
-    const float (&v)[8], const int exponent, __half* terms, const long long columns, const long long own, const bool there,
-    const int begin
+    const float (&v)[8], const int exponent, __half* terms, const long long columns, const long long own,
+    const bool there, const int begin
 ) {
     __shared__ uint4 tile[TERMS][32][COLUMN_STEP / 8 + 1];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -7,7 +7,9 @@ struct Shape {
 // Launches a kernel that may start while the one before it in the stream ends (programmatic dependent launch, from
 // sm_90 on): it must wait_for_previous() before it touches memory.
 template <typename... Parameters, typename... Arguments>
-static int launch_early(void (*kernel)(Parameters...), const Shape& shape, const cudaStream_t stream, Arguments... arguments) {
+static int launch_early(
+    void (*kernel)(Parameters...), const Shape& shape, const cudaStream_t stream, Arguments... arguments
+) {
     constexpr int ARCHITECTURES[] = {__CUDA_ARCH_LIST__};
     cudaLaunchAttribute attributes[2] = {};
     cudaLaunchConfig_t config = {};

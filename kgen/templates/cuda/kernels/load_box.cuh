@@ -11,8 +11,8 @@ __device__ __forceinline__ void load_box(
 // The same, to these blocks of the cluster, a bit for each: to the same place of each, whose own barrier counts the
 // bytes.
 __device__ __forceinline__ void load_box_for(
-    const uint16_t blocks, const CUtensorMap& map, const uint32_t to, const uint32_t barrier, const int col, const int row,
-    const int matrix
+    const uint16_t blocks, const CUtensorMap& map, const uint32_t to, const uint32_t barrier, const int col,
+    const int row, const int matrix
 ) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"

@@ -6,12 +6,16 @@ constexpr int TOGETHER = COLS % 4 == 0 ? 4 : 1;
 // The first column of one of these pairs.
 template <int COLS, int THREADS>
 __device__ __forceinline__ int column_of(const int group, const int thread, const int pair) {
-    return TOGETHER<COLS> == 4 ? (group * THREADS + thread) * 8 + pair * 2 : ((group * 4 + pair) * THREADS + thread) * 2;
+    return TOGETHER<COLS> == 4
+        ? (group * THREADS + thread) * 8 + pair * 2
+        : ((group * 4 + pair) * THREADS + thread) * 2;
 }
 
 // These eight columns of a row of COLS, zeros beyond its end.
 template <int COLS, int THREADS>
-__device__ __forceinline__ void load_group(float (&v)[8], const float* __restrict__ row, const int group, const int thread) {
+__device__ __forceinline__ void load_group(
+    float (&v)[8], const float* __restrict__ row, const int group, const int thread
+) {
     const int col = column_of<COLS, THREADS>(group, thread, 0);
     if (TOGETHER<COLS> == 4 && col + 8 <= COLS) {
         const float4 low = __ldcs(reinterpret_cast<const float4*>(row + col));

@@ -8,5 +8,7 @@ __global__ void __launch_bounds__(THREADS) exponents_kernel(int* exponents, cons
 }
 
 static void make_exponents(int* exponents, const long long rows, const cudaStream_t stream) {
-    launch_early(exponents_kernel<256>, {dim3(static_cast<unsigned>((rows + 255) / 256)), 256}, stream, exponents, rows);
+    launch_early(
+        exponents_kernel<256>, {dim3(static_cast<unsigned>((rows + 255) / 256)), 256}, stream, exponents, rows
+    );
 }

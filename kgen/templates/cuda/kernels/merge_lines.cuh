@@ -2,8 +2,8 @@
 // about it.
 template <int LINES, int WIDTH>
 __device__ __forceinline__ void merge_lines(
-    const float (&counts)[LINES], const float (&means)[LINES][WIDTH], const float (&line_squares)[LINES][WIDTH], const int at,
-    float& merged, float& mean, float& squares
+    const float (&counts)[LINES], const float (&means)[LINES][WIDTH], const float (&line_squares)[LINES][WIDTH],
+    const int at, float& merged, float& mean, float& squares
 ) {
     merged = mean = squares = 0.0f;
     #pragma unroll

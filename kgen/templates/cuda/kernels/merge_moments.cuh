@@ -1,7 +1,8 @@
 // Takes the mean and the sum of squared deviations of other_count values into those of count values (Chan et al. 1979).
 template <typename Float>
 __device__ __forceinline__ void merge_moments(
-    Float& count, Float& mean, Float& squares, const Float other_count, const Float other_mean, const Float other_squares
+    Float& count, Float& mean, Float& squares, const Float other_count, const Float other_mean,
+    const Float other_squares
 ) {
     const Float total = count + other_count;
     if (total == Float(0)) return;

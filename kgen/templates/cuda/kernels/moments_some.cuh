@@ -1,6 +1,8 @@
 // Takes those of WIDTH values into moments that have a bit: their own mean and squared deviations first.
 template <int WIDTH>
-__device__ __forceinline__ void moments_some(float& count, float& mean, float& squares, const float (&value)[WIDTH], const unsigned bits) {
+__device__ __forceinline__ void moments_some(
+    float& count, float& mean, float& squares, const float (&value)[WIDTH], const unsigned bits
+) {
     float sum = 0.0f, square = 0.0f;
     #pragma unroll
     for (int j = 0; j < WIDTH; ++j) sum += bits >> j & 1 ? value[j] : 0.0f;

@@ -2,7 +2,10 @@
 // TILES of 16 of k. A lane has the numbers of the weight that `multiply` (mma) takes from it. States lie PITCH apart.
 // The sum of row r and state b goes to products[r * S + b].
 template <int TILES, int PITCH, int S, typename Multiply>
-__device__ __forceinline__ void multiply_half_states(const uint32_t (&weights)[TILES][4], const uint32_t states, const int count, float* products, const Multiply multiply) {
+__device__ __forceinline__ void multiply_half_states(
+    const uint32_t (&weights)[TILES][4], const uint32_t states, const int count, float* products,
+    const Multiply multiply
+) {
     const int lane = threadIdx.x % 32;
     #pragma unroll 1
     for (int first = 0; first < count; first += 16) {

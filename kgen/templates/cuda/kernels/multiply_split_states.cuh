@@ -3,7 +3,10 @@
 // terms LOW elements behind. `exponents` scaled the lane's two rows, and `state_exponents[b]` state b. The sum of row r
 // and state b goes to products[r * S + b].
 template <int TILES, int PITCH, int LOW, int S>
-__device__ __forceinline__ void multiply_split_states(const uint32_t (&high)[TILES][4], const uint32_t (&low)[TILES][4], const int (&exponents)[2], const uint32_t states, const int* state_exponents, const int count, float* products) {
+__device__ __forceinline__ void multiply_split_states(
+    const uint32_t (&high)[TILES][4], const uint32_t (&low)[TILES][4], const int (&exponents)[2], const uint32_t states,
+    const int* state_exponents, const int count, float* products
+) {
     constexpr int FLUSHED = 4;  // tiles whose sums the tensor cores keep, which they truncate
     const int lane = threadIdx.x % 32;
     #pragma unroll 1
@@ -33,7 +36,9 @@ __device__ __forceinline__ void multiply_split_states(const uint32_t (&high)[TIL
         #pragma unroll
         for (int i = 0; i < 8; ++i) {
             const int row = lane / 4 + i % 4 / 2 * 8, b = first + i / 4 * 8 + lane % 4 * 2 + i % 2;
-            if (b < count) products[row * S + b] = scale_back(sums[i / 4][i % 4], exponents[i % 4 / 2], state_exponents[b]);
+            if (b < count) {
+                products[row * S + b] = scale_back(sums[i / 4][i % 4], exponents[i % 4 / 2], state_exponents[b]);
+            }
         }
     }
 }

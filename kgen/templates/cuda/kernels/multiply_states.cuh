@@ -2,7 +2,9 @@
 // at a time. Lane l has four neighbouring numbers of every 128, from l * 4 on. The sum of row r and state b goes to
 // products[r * S + b].
 template <int R, int B, int K, int S>
-__device__ __forceinline__ void multiply_states(const float* weights, const float* states, const int count, float* products) {
+__device__ __forceinline__ void multiply_states(
+    const float* weights, const float* states, const int count, float* products
+) {
     constexpr int N = R * B <= 1 ? 1 : R * B <= 2 ? 2 : R * B <= 4 ? 4 : R * B <= 8 ? 8 : R * B <= 16 ? 16 : 32;
     const int lane = threadIdx.x % 32;
     #pragma unroll 1

@@ -2,7 +2,12 @@
 template <typename T>
 __device__ __forceinline__ uint4 peek_halves(const T* from) {
     uint4 found;
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(found.x), "=r"(found.y), "=r"(found.z), "=r"(found.w) : "l"(from) : "memory");
+    asm volatile(
+        "ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(found.x), "=r"(found.y), "=r"(found.z), "=r"(found.w)
+        : "l"(from)
+        : "memory"
+    );
     return found;
 }
 // Whether both numbers have been written.
@@ -11,5 +16,6 @@ __device__ __forceinline__ bool pair_is_published(const uint32_t pair) {
 }
 // Whether all of them have been written.
 __device__ __forceinline__ bool halves_are_published(const uint4 found) {
-    return pair_is_published(found.x) && pair_is_published(found.y) && pair_is_published(found.z) && pair_is_published(found.w);
+    return pair_is_published(found.x) && pair_is_published(found.y) && pair_is_published(found.z)
+        && pair_is_published(found.w);
 }

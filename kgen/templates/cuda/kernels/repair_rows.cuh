@@ -14,7 +14,10 @@ __global__ void __launch_bounds__(256) repair_kernel(
     bool found = false;
     const auto look = [&](const int* exponents, const long long count) {
         #pragma unroll 8
-        for (long long i = blockIdx.x + gridDim.x * static_cast<long long>(threadIdx.x); i < PARTS * count; i += gridDim.x * 256ll) {
+        for (
+            long long i = blockIdx.x + gridDim.x * static_cast<long long>(threadIdx.x); i < PARTS * count;
+            i += gridDim.x * 256ll
+        ) {
             found |= exponents[i / PARTS] == NOT_FINITE;
         }
     };
@@ -36,7 +39,9 @@ __global__ void __launch_bounds__(256) repair_kernel(
     for (long long i = blockIdx.x; i < PARTS * w_rows; i += gridDim.x) {
         const long long w_row = i / PARTS, first = w_row / N * group;
         if (w_exponents[w_row] != NOT_FINITE) continue;
-        for (long long row = first + i % PARTS * 8 + warp; row < first + group; row += PARTS * 8) multiply(row, w_row % N);
+        for (long long row = first + i % PARTS * 8 + warp; row < first + group; row += PARTS * 8) {
+            multiply(row, w_row % N);
+        }
     }
 }
 

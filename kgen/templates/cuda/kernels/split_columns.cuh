@@ -1,9 +1,11 @@
 // Splits the columns of float32 matrices into two float16 terms each, as rows, for products of float32 accuracy on
 // tensor cores, or takes the first of these alone:
 //
-//     in [matrices, K, cols]          column c: in * 2^exponents[c] = high + low, its largest magnitude taken to [2^14, 2^15)
+//     in [matrices, K, cols]          column c: in * 2^exponents[c] = high + low, its largest magnitude taken to [2^14,
+//                                     2^15)
 //     terms [TERMS, matrices * cols, LD]     high, then low; zeros from K to LD
-//     exponents [matrices * cols]     0 for a column of zeros; NOT_FINITE for one with a NaN or an infinity, whose terms are zeros
+//     exponents [matrices * cols]     0 for a column of zeros; NOT_FINITE for one with a NaN or an infinity, whose
+//                                     terms are zeros
 //
 // A block takes 32 columns: it reads them once for the largest elements and again, mostly from the cache, for the
 // terms. Where there are few columns, `parts` blocks share them, and the exponents are KNOWN. Rows of a BALANCED matrix
@@ -20,7 +22,9 @@ __device__ __forceinline__ unsigned largest_of_columns(
     for (int begin = part * COLUMN_STEP + 8 * warp; begin < K; begin += parts * COLUMN_STEP) {
         #pragma unroll
         for (int j = 0; j < 8; ++j) {
-            if (begin + j < K) of_thread = larger_magnitude(of_thread, element_of<BALANCED>(from, begin + j, cols, powers));
+            if (begin + j < K) {
+                of_thread = larger_magnitude(of_thread, element_of<BALANCED>(from, begin + j, cols, powers));
+            }
         }
     }
     return largest_of_strip(of_thread);
@@ -42,8 +46,8 @@ __global__ void __launch_bounds__(COLUMN_THREADS) largest_columns_kernel(
 
 template <int K, int LD, int TERMS, bool KNOWN, bool BALANCED>
 __global__ void __launch_bounds__(COLUMN_THREADS) split_columns_kernel(
-    const float* in, __half* __restrict__ terms, int* exponents, const int cols, const long long columns, const int parts,
-    const float* powers
+    const float* in, __half* __restrict__ terms, int* exponents, const int cols, const long long columns,
+    const int parts, const float* powers
 ) {
     start_next();
     wait_for_previous();
@@ -94,13 +98,22 @@ static void split_columns(
     const int blocks = static_cast<int>(matrices * ((cols + 31) / 32)), most = 4 * BLOCKS / blocks;
     if (2 * blocks > BLOCKS || STEPS < 16) {
         const Shape shape = {dim3(static_cast<unsigned>(blocks)), COLUMN_THREADS};
-        launch_early(split_columns_kernel<K, LD, TERMS, false, BALANCED>, shape, stream, in, terms, exponents, cols, matrices * cols, 1, powers);
+        launch_early(
+            split_columns_kernel<K, LD, TERMS, false, BALANCED>, shape, stream, in, terms, exponents, cols,
+            matrices * cols, 1, powers
+        );
         return;
     }
     const int parts = most < STEPS ? most : STEPS;
     const Shape shape = {dim3(static_cast<unsigned>(blocks * parts)), COLUMN_THREADS};
     cudaMemsetAsync(exponents, 0, matrices * cols * sizeof(int), stream);
-    launch_early(largest_columns_kernel<K, BALANCED>, shape, stream, in, reinterpret_cast<unsigned*>(exponents), cols, parts, powers);
+    launch_early(
+        largest_columns_kernel<K, BALANCED>, shape, stream, in, reinterpret_cast<unsigned*>(exponents), cols, parts,
+        powers
+    );
     make_exponents(exponents, matrices * cols, stream);
-    launch_early(split_columns_kernel<K, LD, TERMS, true, BALANCED>, shape, stream, in, terms, exponents, cols, matrices * cols, parts, powers);
+    launch_early(
+        split_columns_kernel<K, LD, TERMS, true, BALANCED>, shape, stream, in, terms, exponents, cols, matrices * cols,
+        parts, powers
+    );
 }

@@ -3,7 +3,8 @@
 //
 //     in [rows, COLS]             row r: in * 2^exponents[r] = high + low, its largest magnitude taken to [2^14, 2^15)
 //     terms [TERMS, rows, LD]     high, then low; zeros from COLS to LD
-//     exponents [rows]            0 for a row of zeros; NOT_FINITE for a row with a NaN or an infinity, whose terms are zeros
+//     exponents [rows]            0 for a row of zeros; NOT_FINITE for a row with a NaN or an infinity, whose terms are
+//                                 zeros
 //
 // A row is too long for a block's registers: some blocks share it, read it once for the largest element and again for
 // the terms.
@@ -39,17 +40,28 @@ __global__ void __launch_bounds__(THREADS) split_long_kernel(
         load_group<COLS, THREADS>(v, in + row * COLS, group, threadIdx.x);
         #pragma unroll
         for (int j = 0; j < 8; ++j) v[j] = exponent == NOT_FINITE ? 0.0f : v[j];
-        store_terms<COLS, LD, THREADS, TERMS, ROUNDED>(high, high + rows * LD, group, threadIdx.x, v, exponent == NOT_FINITE ? 0 : exponent);
+        store_terms<COLS, LD, THREADS, TERMS, ROUNDED>(
+            high, high + rows * LD, group, threadIdx.x, v, exponent == NOT_FINITE ? 0 : exponent
+        );
     }
 }
 
 template <int COLS, int LD, int THREADS, int TERMS, bool ROUNDED = false>
-static void split_long_rows(const float* in, __half* terms, int* exponents, const long long rows, const cudaStream_t stream) {
+static void split_long_rows(
+    const float* in, __half* terms, int* exponents, const long long rows, const cudaStream_t stream
+) {
     constexpr int GROUPS = (LD + THREADS * 8 - 1) / (THREADS * 8), BLOCKS = 1024;  // some rounds of any chip
-    const int parts = rows >= BLOCKS ? 1 : BLOCKS / static_cast<int>(rows) < GROUPS ? BLOCKS / static_cast<int>(rows) : GROUPS;
+    const int parts = rows >= BLOCKS ? 1
+        : BLOCKS / static_cast<int>(rows) < GROUPS ? BLOCKS / static_cast<int>(rows)
+        : GROUPS;
     const dim3 blocks(static_cast<unsigned>(rows * parts));
     cudaMemsetAsync(exponents, 0, rows * sizeof(int), stream);
-    launch_early(largest_kernel<COLS, THREADS>, {blocks, THREADS}, stream, in, reinterpret_cast<unsigned*>(exponents), parts);
+    launch_early(
+        largest_kernel<COLS, THREADS>, {blocks, THREADS}, stream, in, reinterpret_cast<unsigned*>(exponents), parts
+    );
     make_exponents(exponents, rows, stream);
-    launch_early(split_long_kernel<COLS, LD, THREADS, TERMS, ROUNDED>, {blocks, THREADS}, stream, in, terms, exponents, rows, parts);
+    launch_early(
+        split_long_kernel<COLS, LD, THREADS, TERMS, ROUNDED>, {blocks, THREADS}, stream, in, terms, exponents, rows,
+        parts
+    );
 }

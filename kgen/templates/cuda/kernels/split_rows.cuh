@@ -3,7 +3,8 @@
 //
 //     in [rows, COLS]             row r: in * 2^exponents[r] = high + low, its largest magnitude taken to [2^14, 2^15)
 //     terms [TERMS, rows, LD]     high, then low; zeros from COLS to LD
-//     exponents [rows]            0 for a row of zeros; NOT_FINITE for a row with a NaN or an infinity, whose terms are zeros
+//     exponents [rows]            0 for a row of zeros; NOT_FINITE for a row with a NaN or an infinity, whose terms are
+//                                 zeros
 //
 // A block takes a row and keeps it in registers, eight columns of each group to a thread. Columns of a BALANCED matrix
 // are multiplied by their `powers` first.
@@ -38,14 +39,20 @@ __global__ void __launch_bounds__(THREADS) split_kernel(
     for (int g = 0; g < GROUPS; ++g) {
         #pragma unroll
         for (int j = 0; j < 8; ++j) v[g][j] = exponent == NOT_FINITE ? 0.0f : v[g][j];
-        store_terms<COLS, LD, THREADS, TERMS, ROUNDED>(high, high + rows * LD, g, threadIdx.x, v[g], exponent == NOT_FINITE ? 0 : exponent);
+        store_terms<COLS, LD, THREADS, TERMS, ROUNDED>(
+            high, high + rows * LD, g, threadIdx.x, v[g], exponent == NOT_FINITE ? 0 : exponent
+        );
     }
 }
 
 template <int COLS, int LD, int THREADS, int GROUPS, int TERMS, bool BALANCED = false, bool ROUNDED = false>
 static void split_rows(
-    const float* in, __half* terms, int* exponents, const long long rows, const cudaStream_t stream, const float* powers = nullptr
+    const float* in, __half* terms, int* exponents, const long long rows, const cudaStream_t stream,
+    const float* powers = nullptr
 ) {
     const Shape shape = {dim3(static_cast<unsigned>(rows)), THREADS};
-    launch_early(split_kernel<COLS, LD, THREADS, GROUPS, TERMS, BALANCED, ROUNDED>, shape, stream, in, terms, exponents, rows, powers);
+    launch_early(
+        split_kernel<COLS, LD, THREADS, GROUPS, TERMS, BALANCED, ROUNDED>, shape, stream, in, terms, exponents, rows,
+        powers
+    );
 }

@@ -21,7 +21,9 @@ __global__ void __launch_bounds__(256) split_short_kernel(
     for (int j = 0; j < 8; ++j) of_lane = larger_magnitude(of_lane, v[j]);
     unsigned largest = __float_as_uint(of_lane);
     #pragma unroll
-    for (int offset = 1; offset < LANES; offset *= 2) largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+    for (int offset = 1; offset < LANES; offset *= 2) {
+        largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+    }
     if (row >= rows) return;
     const int exponent = row_exponent(largest);
     if (lane == 0) exponents[row] = exponent;
@@ -33,8 +35,11 @@ __global__ void __launch_bounds__(256) split_short_kernel(
 
 template <int COLS, int LD, int LANES, int TERMS, bool BALANCED = false>
 static void split_short_rows(
-    const float* in, __half* terms, int* exponents, const long long rows, const cudaStream_t stream, const float* powers = nullptr
+    const float* in, __half* terms, int* exponents, const long long rows, const cudaStream_t stream,
+    const float* powers = nullptr
 ) {
     const Shape shape = {dim3(static_cast<unsigned>((rows * LANES + 255) / 256)), 256};
-    launch_early(split_short_kernel<COLS, LD, LANES, TERMS, BALANCED>, shape, stream, in, terms, exponents, rows, powers);
+    launch_early(
+        split_short_kernel<COLS, LD, LANES, TERMS, BALANCED>, shape, stream, in, terms, exponents, rows, powers
+    );
 }

@@ -1,9 +1,11 @@
 // Splits the columns of float32 matrices into two float16 terms each, as rows, for products of float32 accuracy on
 // tensor cores, or takes the first of these alone (sm_90):
 //
-//     in [matrices, K, cols]          column c: in * 2^exponents[c] = high + low, its largest magnitude taken to [2^14, 2^15)
+//     in [matrices, K, cols]          column c: in * 2^exponents[c] = high + low, its largest magnitude taken to [2^14,
+//                                     2^15)
 //     terms [TERMS, matrices * cols, LD]     high, then low; zeros from K to LD
-//     exponents [matrices * cols]     0 for a column of zeros; NOT_FINITE for one with a NaN or an infinity, whose terms are zeros
+//     exponents [matrices * cols]     0 for a column of zeros; NOT_FINITE for one with a NaN or an infinity, whose
+//                                     terms are zeros
 //
 // A cluster of PARTS blocks takes 32 columns and keeps them in registers, so that they are read once. Rows of a
 // BALANCED matrix are multiplied by their `powers` first.
@@ -69,7 +71,8 @@ static void split_strips(
     const float* in, __half* terms, int* exponents, const long long matrices, const int cols, const cudaStream_t stream,
     const float* powers = nullptr
 ) {
-    constexpr int NEEDED = (LD + 4 * COLUMN_STEP - 1) / (4 * COLUMN_STEP), PARTS = NEEDED < 8 ? NEEDED : 8;  // 32 elements to a thread, or more
+    // 32 elements to a thread, or more.
+    constexpr int NEEDED = (LD + 4 * COLUMN_STEP - 1) / (4 * COLUMN_STEP), PARTS = NEEDED < 8 ? NEEDED : 8;
     const Shape shape = {dim3(static_cast<unsigned>(matrices * ((cols + 31) / 32) * PARTS)), COLUMN_THREADS, 0, PARTS};
     const auto kernel = split_strips_kernel<K, LD, TERMS, PARTS, BALANCED>;
     launch_early(kernel, shape, stream, in, terms, exponents, cols, matrices * cols, powers);

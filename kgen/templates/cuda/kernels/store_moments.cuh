@@ -1,7 +1,9 @@
 // Merges moments with those of the lane that differs in this bit, for one half of the columns that both have: each
 // keeps one half in its first LEFT places and gives the other away. Both have rows of their own, `count` of them.
 template <int LEFT, int COLUMNS>
-__device__ __forceinline__ void merge_halves(float (&mean)[COLUMNS], float (&squares)[COLUMNS], float& count, const int bit) {
+__device__ __forceinline__ void merge_halves(
+    float (&mean)[COLUMNS], float (&squares)[COLUMNS], float& count, const int bit
+) {
     const bool upper = threadIdx.x & bit;
     const float other = __shfl_xor_sync(0xffffffffu, count, bit);
     const float total = count + other;
@@ -53,7 +55,10 @@ __device__ __forceinline__ void store_moments(
     for (int i = 0; i < KEPT; i += AT_ONCE) {
         const int at = share * KEPT + i, col = begin + at / Lanes::WIDTH * Lanes::COLS + at % Lanes::WIDTH;
         if (col >= N) continue;
-        if (AT_ONCE == 2) *reinterpret_cast<float4*>(to + col) = make_float4(mean[i], squares[i], mean[i + 1], squares[i + 1]);
-        else to[col] = make_float2(mean[i], squares[i]);
+        if (AT_ONCE == 2) {
+            *reinterpret_cast<float4*>(to + col) = make_float4(mean[i], squares[i], mean[i + 1], squares[i + 1]);
+        } else {
+            to[col] = make_float2(mean[i], squares[i]);
+        }
     }
 }

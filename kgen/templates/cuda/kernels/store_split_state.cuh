@@ -9,5 +9,8 @@ __device__ __forceinline__ void store_split_state(const float4 v, const float sc
 // The bits of the largest magnitude.
 __device__ __forceinline__ unsigned largest_bits(const float4 v) {
     const unsigned magnitude = 0x7fffffffu;
-    return max(max(__float_as_uint(v.x) & magnitude, __float_as_uint(v.y) & magnitude), max(__float_as_uint(v.z) & magnitude, __float_as_uint(v.w) & magnitude));
+    return max(
+        max(__float_as_uint(v.x) & magnitude, __float_as_uint(v.y) & magnitude),
+        max(__float_as_uint(v.z) & magnitude, __float_as_uint(v.w) & magnitude)
+    );
 }

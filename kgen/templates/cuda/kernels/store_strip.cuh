@@ -2,7 +2,8 @@
 // lies beyond a row's end goes nowhere.
 template <int GROUPS, int LD>
 __device__ __forceinline__ void store_strip(
-    const float (&sums)[4 * GROUPS], float* __restrict__ to, const long long rows, const long long first_row, const int first_col
+    const float (&sums)[4 * GROUPS], float* __restrict__ to, const long long rows, const long long first_row,
+    const int first_col
 ) {
     const int lane = threadIdx.x % 32;
     #pragma unroll

@@ -3,7 +3,11 @@ template <int PAIRS>
 __device__ __forceinline__ void store_term(__half* to, const __half2* pairs) {
     const uint32_t* const w = reinterpret_cast<const uint32_t*>(pairs);
     if constexpr (PAIRS == 4) {
-        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+        asm volatile(
+            "st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+            ::"l"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+            : "memory"
+        );
     } else {
         *reinterpret_cast<__half2*>(to) = pairs[0];
     }

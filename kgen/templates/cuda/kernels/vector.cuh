@@ -21,9 +21,13 @@ __device__ __forceinline__ void store_vector(T* to, const Vector<T, WIDTH>& valu
 template <int WIDTH, typename T>
 __device__ __forceinline__ Vector<T, WIDTH> load_vector_once(const T* from) {
     Vector<T, WIDTH> found;
-    if constexpr (sizeof(found) == 16) *reinterpret_cast<float4*>(&found) = __ldcs(reinterpret_cast<const float4*>(from));
-    else if constexpr (sizeof(found) == 8) *reinterpret_cast<float2*>(&found) = __ldcs(reinterpret_cast<const float2*>(from));
-    else found = load_vector<WIDTH>(from);
+    if constexpr (sizeof(found) == 16) {
+        *reinterpret_cast<float4*>(&found) = __ldcs(reinterpret_cast<const float4*>(from));
+    } else if constexpr (sizeof(found) == 8) {
+        *reinterpret_cast<float2*>(&found) = __ldcs(reinterpret_cast<const float2*>(from));
+    } else {
+        found = load_vector<WIDTH>(from);
+    }
     return found;
 }
 
@@ -31,8 +35,11 @@ __device__ __forceinline__ Vector<T, WIDTH> load_vector_once(const T* from) {
 template <int WIDTH, typename T>
 __device__ __forceinline__ void stream_vector(T* to, const Vector<T, WIDTH>& value) {
     if constexpr (sizeof(value) == 16) __stcs(reinterpret_cast<float4*>(to), *reinterpret_cast<const float4*>(&value));
-    else if constexpr (sizeof(value) == 8) __stcs(reinterpret_cast<float2*>(to), *reinterpret_cast<const float2*>(&value));
-    else store_vector<WIDTH>(to, value);
+    else if constexpr (sizeof(value) == 8) {
+        __stcs(reinterpret_cast<float2*>(to), *reinterpret_cast<const float2*>(&value));
+    } else {
+        store_vector<WIDTH>(to, value);
+    }
 }
 
 template <typename T, int WIDTH>
