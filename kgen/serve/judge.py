@@ -206,8 +206,7 @@ class Judge:
             return None if job is None else job.events[after:]
 
     def waiting(self, owner: str, id: str) -> StoredRequest | None:
-        """A request that has no answer yet, without its texts: clients ask often, and need no thread and no database for
-        it."""
+        """A request that has no answer yet, without its texts. Clients ask often: this needs no thread and no database."""
         with self._changed:
             job, request = self._of.get((owner, id)), self._waiting.get((owner, id))
             if job is None or request is None:
