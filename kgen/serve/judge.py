@@ -206,7 +206,7 @@ class Judge:
             return None if job is None else job.events[after:]
 
     def waiting(self, owner: str, id: str) -> StoredRequest | None:
-        """A request that has no answer yet, without its texts. Clients ask often: this needs no thread and no database."""
+        """A request that has no answer yet, without its texts. It takes no thread and no database."""
         with self._changed:
             job, request = self._of.get((owner, id)), self._waiting.get((owner, id))
             if job is None or request is None:
