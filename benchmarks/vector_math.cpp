@@ -12,6 +12,7 @@
 
 namespace vec {
 #include "erf.h"
+#include "exp_of_rest.h"
 #include "exp.h"
 #include "expm1.h"
 #include "log.h"

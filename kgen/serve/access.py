@@ -54,6 +54,7 @@ def owner(headers: Mapping[str, str], tokens: frozenset[str]) -> str:
         return ""
     kind, _, token = headers.get("authorization", "").partition(" ")
     given = hash_of(token.strip()) if kind.lower() == "bearer" else ""
-    if not any([secrets.compare_digest(given, known) for known in tokens]):  # noqa: C419 -- compare all, in constant time
+    equal = [secrets.compare_digest(given, known) for known in tokens]  # all of them: the time tells nothing
+    if not any(equal):
         raise RequestError(401, "a token is needed: Authorization: Bearer TOKEN")
     return given

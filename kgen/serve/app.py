@@ -53,8 +53,8 @@ def application(service: Service) -> Starlette:
         *kernelgym_routes.table,
     ]
     guarded = [Route(path, _guarded(service, handler), methods=[method]) for method, path, handler in table]
-    unknown = {HTTPException: _http_error}
-    return Starlette(routes=[Route("/health", routes.health), *guarded], exception_handlers=unknown)  # type: ignore[arg-type]
+    unknown: dict[Any, Any] = {HTTPException: _http_error}
+    return Starlette(routes=[Route("/health", routes.health), *guarded], exception_handlers=unknown)
 
 
 def answer(value: Any, status: int = 200, **headers: str) -> Response:

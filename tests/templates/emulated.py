@@ -46,7 +46,7 @@ def host_text(text: str) -> str:
     text = re.sub(r"extern __shared__ (?:__align__\((\d+)\) )?unsigned char (\w+)\[\];",
                   lambda m: f"unsigned char* const {m[2]} = emulation::dynamic_shared({m[1] or _ALIGNMENT});", text)
     text = re.sub(r"__shared__ (?:alignas\((\d+)\) )?((?:long )*\w+(?:<\w+>)?) ([^;]+);", _shared, text)
-    text = re.sub(r"(\w+(?:<\w+>)?)<<<(.*?), (\d+), 0, [^;]*?>>>\(", r"emulation::launch(\1, {\2, \3}, ", text)
+    text = re.sub(r"(\w+(?:<\w+>)?)<<<\s*(.*?), (\d+), 0, [^;]*?>>>\(", r"emulation::launch(\1, {\2, \3}, ", text)
     text = re.sub(r'^extern "C" int \w+\([^)]*\) \{$', r"\g<0>\n    const emulation::Launcher launcher;", text, flags=re.MULTILINE)
     clusters = re.findall(r"__cluster_dims__\((\d+), 1, 1\) __launch_bounds__\([^)]*\) (\w+)\(", text)
     made = [f"static const bool {k}_is_declared = (emulation::declare_cluster(reinterpret_cast<const void*>({k}), {n}), true);"

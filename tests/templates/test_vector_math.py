@@ -34,7 +34,7 @@ SUBNORMAL, LARGEST = 1e-45, 3.4028234663852886e38
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[ctypes.CDLL, str]:
     """A library with a loop over each function, and what the compiler said of vectorising."""
     folder = tmp_path_factory.mktemp("vector_math")
-    files = ["sin_shifted", *LOOPS, "pow"]
+    files = ["sin_shifted", "exp_of_rest", *LOOPS, "pow"]
     lines = ["#include <cmath>", "#include <cstdint>", "namespace vec {"]
     lines += [f'#include "{FUNCTIONS / name}.h"' for name in files]
     lines.append("}")

@@ -493,7 +493,8 @@ def _noticed(model: "torch.nn.Module") -> Iterator[None]:
             reads.append(type(module).__name__)
         return bool(vars(module)["training"])
 
-    torch.nn.Module.training = property(read, lambda module, value: vars(module).update(training=value))  # type: ignore[assignment]
+    kept = property(read, lambda module, value: vars(module).update(training=value))
+    torch.nn.Module.training = kept  # type: ignore[assignment]
     try:
         yield
     finally:

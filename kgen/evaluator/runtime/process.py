@@ -398,7 +398,8 @@ class Server:
         try:
             for child in self._children:
                 child.terminate()
-            if not all([child.end() for child in self._children]) or loaded.process.poll() is not None:  # noqa: C419 -- end all
+            ended = [child.end() for child in self._children]  # each of them, also behind one that does not end
+            if not all(ended) or loaded.process.poll() is not None:
                 return False
             with suppress(ChannelClosed):  # it has died, as the next one will see
                 loaded.control.send({"kind": None, "options": {"modules": self._idle}})

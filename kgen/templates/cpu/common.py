@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Mapping, Sequence
 
-from kgen.codegen.arguments import InPlace, output_axis
-from kgen.codegen.c_printer import load_statement, one_pass, store_statement, store_value
+from kgen.codegen.arguments import InPlace, arguments, output_axis, sources, written
+from kgen.codegen.c_printer import load_statement, one_pass, row_statements, statement, store_statement, store_value
 from kgen.codegen.space import Axis, Constraint, alike
-from kgen.codegen.template import Schedule, Task, parameter
+from kgen.codegen.template import Argument, Schedule, Task, parameter
 from kgen.compiler.graph.dtypes import loaded, value_type
 from kgen.compiler.loops.passes import Passes, passes_of
 from kgen.compiler.loops.program import Load, Map, Program, Store, by_col
@@ -70,6 +70,24 @@ def panel(hardware: Hardware) -> tuple[int, int]:
     """Columns of a panel, which are two vectors, and rows whose sums stay in registers."""
     bits = max(hardware.vector_bits, default=128)
     return bits // 16, _ROWS_AT_ONCE[bits]
+
+
+def products(schedule: Vectorised, first: Sequence[Argument], at_once: int) -> tuple[list[Argument], dict[str, Any]]:
+    """The arguments of a kernel that multiplies lines by packed panels, with the given ``first`` ones, and the context
+    of ``products.cpp.j2``. ``at_once`` lines have their sums in registers."""
+    of, plan = schedule.program.contraction, passes_of(schedule.program, keep=True)
+    (only,) = plan.passes
+    args = [*first, *(a for a in arguments(schedule) if a not in first)]
+    body = load_statements(only.loads, sources(args)) + [statement(m, "cpu") for m in only.maps]
+    width, _ = panel(schedule.task.hardware)
+    return args, {
+        "k": of.k,
+        "width": width,
+        "at_once": at_once,
+        "sum": of.name,
+        "row_statements": row_statements(plan, "cpu"),
+        "body": body + [store_statement(s, written(s, args)) for s in only.stores],
+    }
 
 
 def tile_in_row(cols: int, least: int) -> Constraint[Any]:

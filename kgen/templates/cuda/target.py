@@ -22,8 +22,9 @@ _HEADERS = {
 #: The half types in names of helpers: their names in PTX and in comments.
 _HALVES = {"": {"half": "f16", "word": "float16"}, "_bfloat16": {"half": "bf16", "word": "bfloat16"}}
 
-#: The products of tensor cores: one for each half type, and for each number of columns.
+#: The products of tensor cores: one for each half type, and for each number of columns; strips of their sums.
 _VARIANTS = {
+    "strip": {"add_strip": {"adds": True}, "store_strip": {"adds": False}},
     "mma": {f"mma{half}": words for half, words in _HALVES.items()},
     "wgmma": {
         f"wgmma{size}{half}": {"cols": cols, **words}

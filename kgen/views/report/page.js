@@ -63,14 +63,16 @@ async function drawParameters(element, plan) {
 }
 
 async function drawHeat(element, plan, first, second) {
-  const pair = plan.pairs.find((pair) => pair.first === Math.min(first, second) && pair.second === Math.max(first, second));
+  const [lower, upper] = [Math.min(first, second), Math.max(first, second)];
+  const pair = plan.pairs.find((pair) => pair.first === lower && pair.second === upper);
   const cells = first < second ? pair.cells : pair.cells.map((cell) => ({ ...cell, x: cell.y, y: cell.x }));
   const place = (parameter, value) => plan.parameters[parameter].groups.findIndex((group) => group.name === value);
   cells.sort((a, b) => place(first, a.x) - place(first, b.x) || place(second, a.y) - place(second, b.y));
   const speedups = cells.map((cell) => cell.speedup);
   const middle = (Math.min(...speedups) + Math.max(...speedups)) / 2;
   const axes = { x: plan.parameters[first].name, y: plan.parameters[second].name };
-  await draw(element, "heat", { cells }, { params: { middle }, axes, lines: new Set(cells.map((cell) => cell.y)).size });
+  const lines = new Set(cells.map((cell) => cell.y)).size;
+  await draw(element, "heat", { cells }, { params: { middle }, axes, lines });
 }
 
 // The part of a section with the choices of plan and parameters.
@@ -159,7 +161,8 @@ async function drawPart(part) {
 async function drawSuite() {
   const { scored, curve, marked } = page.suite ?? {};
   for (const figure of document.querySelectorAll("[data-suite] figure")) {
-    const [datasets, lines] = { problems: [{ scored }, scored.length], fast: [{ curve, marked }, 1] }[figure.dataset.figure];
+    const figures = { problems: [{ scored }, scored.length], fast: [{ curve, marked }, 1] };
+    const [datasets, lines] = figures[figure.dataset.figure];
     await draw(figure.querySelector(".chart"), figure.dataset.figure, datasets, { lines });
   }
 }

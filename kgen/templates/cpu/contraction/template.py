@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
-from kgen.codegen.c_printer import pointer, row_statements, statement, store_statement
+from kgen.codegen.arguments import rendering
+from kgen.codegen.c_printer import pointer
 from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Axis, Space, alike
 from kgen.codegen.template import Argument, Filled, Rendering, Task, Template, parameter
-from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
@@ -61,8 +60,6 @@ def render(schedule: Contraction) -> Rendering:
     of, n = program.contraction, program.cols
     width, at_once = common.panel(task.hardware)
     panels = -(-n // width)
-    plan = passes_of(program, keep=True)
-    (only,) = plan.passes
     pack = f"{task.kernel.name}_pack"
     x, right = (Argument(pointer(name), "in", name) for name in (of.x, of.weight))
     size = panels * width * of.k
@@ -76,25 +73,19 @@ def render(schedule: Contraction) -> Rendering:
             "workspace", "workspace", size=f"{size}" if of.group is None else f"rows // {of.group} * {size}"
         )
     first = (x, packed) if is_weight else tuple(dict.fromkeys((x, right, packed)))
-    args = [*first, *(a for a in pointers(schedule) if a not in first)]
-    body = common.load_statements(only.loads, sources(args)) + [statement(m, "cpu") for m in only.maps]
+    args, multiplied = common.products(schedule, first, at_once)
     context = {
+        **multiplied,
         "formula": of.formula(n),
         "pack": pack,
         "prepared": packed.name if is_weight else "",
         "x": x.name,
         "right": right.name,
         "n": n,
-        "k": of.k,
         "place": f"at * {n} + first + col" if of.transposed else f"(first + col) * {of.k} + at",
-        "width": width,
         "panels": panels,
         "tile": schedule.tile,
-        "at_once": at_once,
         "group": of.group or "rows",
-        "sum": of.name,
-        "row_statements": row_statements(plan, "cpu"),
-        "body": body + [store_statement(s, written(s, args)) for s in only.stores],
     }
     return rendering(schedule, args, context)
 

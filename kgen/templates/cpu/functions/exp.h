@@ -1,6 +1,4 @@
-// e^x = 2^n e^r with n = round(x / ln 2) and r = x - n ln 2 in [-ln 2 / 2, ln 2 / 2];
-// e^r = 1 + r + r^2 q(r), q a minimax polynomial of degree 4 (kgen's benchmarks/fit_vector_math.py).
-// Largest error over all floats: 1.02 ulp.
+// e^x = 2^n e^r with n = round(x / ln 2) and r = x - n ln 2 (exp_of_rest). Largest error over all floats: 1.02 ulp.
 __attribute__((always_inline)) inline float exp(float x) {
     // Beyond these bounds the result is 0 or infinity anyway; a NaN fails both comparisons and stays.
     x = x < -104.0f ? -104.0f : x;
@@ -8,14 +6,7 @@ __attribute__((always_inline)) inline float exp(float x) {
     // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits of the sum.
     const float shifted = __builtin_fmaf(x, 1.44269504f, 12582912.0f);
     const float n = shifted - 12582912.0f;
-    float r = __builtin_fmaf(n, -6.93147182e-1f, x);
-    r = __builtin_fmaf(n, 1.90465430e-9f, r);
-    float q = 1.382146846e-3f;
-    q = __builtin_fmaf(q, r, 8.368662558e-3f);
-    q = __builtin_fmaf(q, r, 4.166825488e-2f);
-    q = __builtin_fmaf(q, r, 1.666652113e-1f);
-    q = __builtin_fmaf(q, r, 4.999999404e-1f);
-    const float p = __builtin_fmaf(r * r, q, r) + 1.0f;
+    const float p = exp_of_rest(x, n);
     // 2^n as two factors, since n goes from -150 to 128: subnormal results are rounded once, by the last product.
     const std::int32_t exponent = __builtin_bit_cast(std::int32_t, shifted) - 0x4b400000;
     const std::int32_t half = exponent >> 1;

@@ -5,14 +5,7 @@ __attribute__((always_inline)) inline float exp_below(float x) {
     x = x > 89.0f ? 89.0f : x;
     const float shifted = __builtin_fmaf(x, 1.44269504f, 12583039.0f);
     const float n = shifted - 12583039.0f;
-    float r = __builtin_fmaf(n, -6.93147182e-1f, x);
-    r = __builtin_fmaf(n, 1.90465430e-9f, r);
-    float q = 1.382146846e-3f;
-    q = __builtin_fmaf(q, r, 8.368662558e-3f);
-    q = __builtin_fmaf(q, r, 4.166825488e-2f);
-    q = __builtin_fmaf(q, r, 1.666652113e-1f);
-    q = __builtin_fmaf(q, r, 4.999999404e-1f);
-    const float p = __builtin_fmaf(r * r, q, r) + 1.0f;
+    const float p = exp_of_rest(x, n);
     const float scale = __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, shifted) << 23);
     return x < -87.0f ? 0.0f : p * scale;
 }

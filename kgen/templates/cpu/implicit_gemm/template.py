@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from kgen.codegen.arguments import arguments as pointers, rendering, sources, written
-from kgen.codegen.c_printer import pointer, row_statements, statement, store_statement
+from kgen.codegen.arguments import rendering
+from kgen.codegen.c_printer import pointer
 from kgen.codegen.roofline import Arithmetic
 from kgen.codegen.space import Space
 from kgen.codegen.template import Argument, Rendering, Task, Template
-from kgen.compiler.loops.passes import passes_of
 from kgen.compiler.loops.program import Program
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
@@ -47,10 +46,8 @@ def render(schedule: common.Vectorised) -> Rendering:
     of, window = program.contraction, program.contraction.window
     width, most = common.panel(schedule.task.hardware)
     at_once = max((n for n in range(most // 2 + 1, most + 1) if window.channels_out % n == 0), default=most)
-    plan = passes_of(program, keep=True)
-    (only,) = plan.passes
     first = tuple(Argument(pointer(name), "in", name) for name in (of.x, of.weight))
-    args = [*first, *(a for a in pointers(schedule) if a not in first)]
+    args, multiplied = common.products(schedule, first, at_once)
     starts, inputs, inside, place, outputs, taps, inner = [], [], [], [], 1, 1, 1
     for letter, line in reversed(list(zip("abc", window.lines))):
         at, tap = (
@@ -62,8 +59,8 @@ def render(schedule: common.Vectorised) -> Rendering:
         inside.append(f"in_{letter} >= 0 && in_{letter} < {line.size}")
         place.append(f"in_{letter} * {inner}")
         outputs, taps, inner = outputs * line.out, taps * line.kernel, inner * line.size
-    body = common.load_statements(only.loads, sources(args)) + [statement(m, "cpu") for m in only.maps]
     context = {
+        **multiplied,
         "x": first[0].name,
         "weight": first[1].name,
         "channels_in": window.channels_in,
@@ -73,17 +70,11 @@ def render(schedule: common.Vectorised) -> Rendering:
         "pixels": window.pixels_out,
         "panels": -(-window.pixels_out // width),
         "taps": math.prod(line.kernel for line in window.lines),
-        "k": of.k,
-        "width": width,
-        "at_once": at_once,
         "corners": [f"corner_{letter}[{width}]" for letter in "abc"[: len(window.lines)]],
         "starts": starts[::-1],
         "inputs": inputs[::-1],
         "inside": " && ".join(inside[::-1]),
         "place": " + ".join(place[::-1]),
-        "sum": of.name,
-        "row_statements": row_statements(plan, "cpu"),
-        "body": body + [store_statement(s, written(s, args)) for s in only.stores],
     }
     return rendering(schedule, args, context)
 
