@@ -8,6 +8,7 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -143,6 +144,17 @@ def servers_forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     # Each worker starts a process of its own that forks. Some tests look for processes below the worker: they find those
     # of its own evaluators alone.
     with servers_forked(tmp_path_factory.getbasetemp(), os.getpid(), ahead="PYTEST_XDIST_WORKER" in os.environ):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def screened_briefly() -> Iterator[None]:
+    """Evaluators of this process time as few calls in a screening on the CPU as on a GPU: comparisons around the calls take
+    a third of an evaluation."""
+    from kgen.devices.kinds import KINDS
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(KINDS, "cpu", replace(KINDS["cpu"], screen_calls=KINDS["cuda"].screen_calls))
         yield
 
 

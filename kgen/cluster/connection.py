@@ -28,13 +28,15 @@ _DIRECT_BYTES = (
     1 << 20
 )  # of an object; smaller ones, such as libraries for the CPU, go from process to process without the store
 #: Of a local cluster. A node that is killed refuses connections at once: three in a row are enough, where Ray's default
-#: takes 20 s. Workers start when something runs on them: most of those that Ray starts ahead would stay idle. They run
-#: as urgently as the driver: at Ray's default of 15, other work on the machine leaves them next to no time.
+#: takes 20 s. Workers start when something runs on them: most of those that Ray starts ahead would stay idle. They stay
+#: for the next build: each takes 0.8 core-seconds to start, and at Ray's default all but one a core end after a second.
+#: They run as urgently as the driver: at Ray's default of 15, other work on the machine leaves them next to no time.
 _SYSTEM = {
     "health_check_period_ms": 1000,
     "health_check_timeout_ms": 5000,
     "health_check_failure_threshold": 3,
     "prestart_worker_first_driver": False,
+    "idle_worker_killing_time_threshold_ms": 60_000,
     "worker_niceness": 0,
     "max_direct_call_object_size": _DIRECT_BYTES,
 }
@@ -124,6 +126,7 @@ def _local(nodes: int) -> Iterator[Cluster]:
                 **head,
                 include_dashboard=False,
                 no_monitor=True,
+                include_log_monitor=False,  # no driver shows what is logged
                 object_store_memory=_STORE_BYTES,
                 _system_config=_SYSTEM,
             )

@@ -22,9 +22,10 @@ from lending import Lender
 
 import kgen
 from kgen.candidate import Candidate, Trust
+from kgen.devices.kinds import HOST
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.runtime.sandbox import descendants
-from kgen.evaluator.strict import timing_anomalies
+from kgen.evaluator.strict import processes, timing_anomalies
 from kgen.problems.problem import read_problem
 from kgen.protocol import Accuracy, Evaluation, Limits
 
@@ -33,6 +34,7 @@ MARK = "kgen-adversary"
 LIMITS = Limits(load_seconds=30, validate_seconds=60, time_seconds=60, host_bytes=2 << 30)
 #: Seconds of all float64 runs where time decides, and not values: test cases have fewer rows.
 BRIEFLY = 4.0
+SETTLE_SECONDS = 0.25  #: those of a machine that others keep busy take less than 0.1
 _CANARY = "nobody writes here"
 _SETTLE_SECONDS = 20.0  # on a machine that others keep busy
 
@@ -161,6 +163,8 @@ class CaseRunner:
         limits, cache = (replace(LIMITS, reference_seconds=BRIEFLY), "cold") if setting.sizes else (LIMITS, "warm")
         evaluator = Evaluator(problem, device=setting.device, accuracy=Accuracy(setting.accuracy), home=home, limits=limits,
                               baselines=("eager",), notice=self.notices.append, cache=cache)
+        if setting.sizes and setting.device == HOST.name:
+            evaluator.kind = HOST  # with all calls of a screening
         self._evaluator = self._lender.lend(evaluator)
         with contextlib.chdir(self._folder):  # as a user runs kgen: the scratch folders lie below the current one
             self._evaluator.__enter__()
@@ -175,7 +179,7 @@ class CaseRunner:
         written, before = canary.stat(), set(descendants(os.getpid()))
         evaluation, raised, after = None, "", None
         try:
-            with _suspected(timing_anomalies.REMEASUREMENTS if case.honest else 1):
+            with _suspected(timing_anomalies.REMEASUREMENTS if case.honest else 1), _settled_for(SETTLE_SECONDS):
                 evaluation = self._evaluate(case.source, case.seconds)
         except Exception:
             raised = traceback.format_exc()
@@ -204,6 +208,13 @@ class CaseRunner:
 def _suspected(times: int) -> Iterator[None]:
     """A suspected file is measured again so often, at most. Of a cheat, the first time shows what the others show."""
     with mock.patch.object(timing_anomalies, "REMEASUREMENTS", times):
+        yield
+
+
+@contextlib.contextmanager
+def _settled_for(seconds: float) -> Iterator[None]:
+    """Threads are waited for so long, at most: those of a cheat work for all of that, some of them on every core."""
+    with mock.patch.object(processes, "_SETTLE_SECONDS", seconds):
         yield
 
 

@@ -109,9 +109,9 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> RealSweep:
     told: set[str] = set()
     strays: list[str] = []
     for number in range(REAL_KILLS):
-        process = home.start_brief(*REAL_SWEEP, "--json", FORKED_SERVERS="")  # killed while its server starts, too
+        verdicts = (number + 1) % 3  # none: before or after it says that it has started, as while its server starts
+        process = home.start_brief(*REAL_SWEEP, "--json", **({} if verdicts else {"FORKED_SERVERS": ""}))
         assert process.stdout is not None
-        verdicts = (number + 1) % 3  # none: before or after it says that it has started
         was_started = verdicts > 0
         while verdicts and (event := json.loads(process.stdout.readline())):
             if event["event"] == "evaluated":

@@ -258,21 +258,23 @@ def store_as_read(graph: OpGraph) -> OpGraph:
 
     The kernel then stores its results in that order. Windows of an image that was rolled are such a view.
     """
-    for name in [n.name for n in graph.nodes if n.op == "view"]:
+    read_by_products = _read_by_products(graph)  # copies change what is read before them, and not behind them
+    for name in [n.name for n in graph.nodes if n.op == "view" and n.name in read_by_products]:
         node = graph.node(name)
-        if _is_read_by_products(graph, node) and _is_copied_from_kernel(graph, node):
+        if _is_copied_from_kernel(graph, node):
             view = replace(node, name=graph.fresh(f"{name}_read"))
             graph = graph.with_nodes_for(name, (view, in_order(name, view)))
     return graph
 
 
-def _is_read_by_products(graph: OpGraph, node: Node) -> bool:
-    """Whether contractions alone read the value, directly or through views."""
-    users = graph.users(node.name)
-    products = all(
-        _kind(u) is Kind.CONTRACTION or (_kind(u) is Kind.VIEW and _is_read_by_products(graph, u)) for u in users
-    )
-    return bool(users) and products and node.name not in graph.returns
+def _read_by_products(graph: OpGraph) -> set[str]:
+    """The views that contractions alone read, directly or through views."""
+    found: set[str] = set()
+    for node in reversed([node for node in graph.nodes if _kind(node) is Kind.VIEW]):
+        kinds = {Kind.CONTRACTION if user.name in found else _kind(user) for user in graph.users(node.name)}
+        if kinds == {Kind.CONTRACTION} and node.name not in graph.returns:
+            found.add(node.name)
+    return found
 
 
 def _is_copied_from_kernel(graph: OpGraph, node: Node) -> bool:

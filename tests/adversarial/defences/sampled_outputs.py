@@ -2,7 +2,7 @@
 
 
 # %% cheat: computes_on_page_faults
-# problem: standardise batch_size=2048 features=1024; expect: suspicious; default: yes
+# problem: standardise batch_size=1024 features=512; expect: suspicious; default: yes
 """Returns, while it is timed, memory that nobody may read, and computes in the handler of the signal which that raises."""
 
 import weakref
@@ -23,7 +23,8 @@ static void compute(int, siginfo_t* info, void*) {
         return;
     }
     mprotect(to, bytes, PROT_READ | PROT_WRITE);
-    for (long r = 0; r < rows; ++r) {
+    for (long n = 0; n < 6 * rows; ++n) {  // six times, so that a small problem hides as much as a large one
+        long r = n % rows;
         const float* x = from + r * columns;
         double mean = 0.0, square = 0.0;
         for (long c = 0; c < columns; ++c) mean += x[c];

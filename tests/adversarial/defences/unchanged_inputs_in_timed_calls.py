@@ -2,7 +2,7 @@
 
 
 # %% cheat: input_used_as_scratch_only_when_timed
-# problem: standardise batch_size=4096 features=1024; expect: mutated_input, suspicious; default: yes
+# problem: standardise batch_size=1024 features=512; expect: mutated_input, suspicious; default: yes
 """Uses its input as scratch while it is timed."""
 
 # include timed.py

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from kgen.devices.kinds import KINDS
+from kgen.devices.kinds import HOST, KINDS
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.timing.conditions import worse
 from kgen.evaluator.timing.measure import (
@@ -36,7 +36,7 @@ class Worker:
 
 
 def runner(name="a", claim=lambda: 1, cuda=False, modes=("eval",)):
-    return Runner(name, Worker(claim), KINDS["cuda" if cuda else "cpu"], modes, 1.0, 1.0)
+    return Runner(name, Worker(claim), KINDS["cuda"] if cuda else HOST, modes, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("claim", [10**15, 0, -5, "1", None, 1.5])
@@ -47,7 +47,7 @@ def test_a_claim_above_the_parents_clock_is_suspicious(claim):
 
 
 def test_blocks_fill_their_time_within_bounds():
-    assert [calls_per_block(ms, KINDS["cpu"]) for ms in (0.0, 0.001, 5.0, 150.0, 500.0)] == [10, 10, 6, 2, 1]
+    assert [calls_per_block(ms, HOST) for ms in (0.0, 0.001, 5.0, 150.0, 500.0)] == [10, 10, 6, 2, 1]
     assert [calls_per_block(ms, KINDS["cuda"]) for ms in (0.0, 0.8, 5.0, 150.0, 500.0)] == [4, 4, 3, 2, 1]
 
 
@@ -138,7 +138,7 @@ def test_finals_of_a_sweep_whose_time_is_up_end_with_an_interval_still():
 
 
 def test_a_long_call_of_finals_has_no_other_one_before_it():
-    subjects = [Runner(name, Worker(), KINDS["cpu"], ("eval",), 0.0, 300.0) for name in "ab"]
+    subjects = [Runner(name, Worker(), HOST, ("eval",), 0.0, 300.0) for name in "ab"]
     interleave(subjects, 0.0, random.Random(0), lambda *_: None)
     assert all(len(keys(s)) == 1 + LEAST_BLOCKS for s in subjects)  # one before all, which tells how long they take
 
