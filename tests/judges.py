@@ -44,7 +44,7 @@ class CheapBuilder:
     binary: Callable[[str], str | None] = lambda source: hashlib.sha256(source.encode()).hexdigest()
     seconds: float = 0.0
 
-    def build(self, source: str) -> BuildReport:
+    def build(self, source: str, behind: int = 0) -> BuildReport:
         time.sleep(self.seconds)
         binary = self.binary(source)
         return BuildReport(binary is not None, False, self.seconds, False, "builds", binary, "", "")

@@ -227,8 +227,9 @@ class ClusterBuilder:
         )
         self._task = functools.lru_cache(maxsize=1)(lambda labels: task.options(label_selector=dict([labels])))
 
-    def build(self, source: str) -> BuildReport:
-        """Build ``source``; its library stays in Ray's object store until the report is dropped.
+    def build(self, source: str, behind: int = 0) -> BuildReport:
+        """Build ``source``, however many others come first; its library stays in Ray's object store until the report is
+        dropped.
 
         Raises :class:`DeviceError` where no node can build, and :class:`EvaluatorError` once this is closed.
         """

@@ -40,7 +40,7 @@ class TimeIsUp(Exception):
 class SourceBuilder(Protocol):
     """Builds candidates ahead of their evaluation; see :class:`kgen.evaluator.candidates.build.Builder`."""
 
-    def build(self, source: str) -> BuildReport: ...
+    def build(self, source: str, behind: int = 0) -> BuildReport: ...
 
 
 class DeviceEvaluator(Protocol):

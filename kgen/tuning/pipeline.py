@@ -97,8 +97,9 @@ class Pipeline:
         if known is not None:
             self._put_known(item, known)
             return
+        behind = sum(not other.candidate.control for other in self._building)
         self._building.add(item)
-        self._follow(item, self._builds.submit(self._builder.build, candidate.source))
+        self._follow(item, self._builds.submit(self._builder.build, candidate.source, behind))
 
     def _put_known(self, item: _Item, known: Evaluation) -> None:
         if known.status is not Status.OK:

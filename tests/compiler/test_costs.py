@@ -90,7 +90,8 @@ def test_kernel_of_a_product_counts_its_tensor_core_products() -> None:
         ("return self.n(x)", "self.n = nn.LayerNorm(16)", "torch.randn(2, 3, 16)", 4 * (96 + 96 + 32), 0),
         ("return self.n(x.permute(0, 2, 1))", "self.n = nn.LayerNorm(16)", "torch.randn(2, 16, 3)", 4 * (96 + 96 + 32), 28 * 96),
         ("return F.max_pool2d(x, 2)", "", "torch.randn(2, 8, 4, 4)", 4 * (256 + 64), 0),
-        ("return F.max_pool2d(x.permute(0, 3, 1, 2), 2)", "", "torch.randn(2, 4, 4, 8)", 4 * (256 + 64), 28 * (256 + 64)),
+        ("return F.max_pool2d(x.permute(0, 3, 1, 2), 2)", "", "torch.randn(2, 4, 4, 8)", 4 * (256 + 64), 0),
+        ("return F.max_pool2d(x.permute(0, 3, 1, 2), 2)", "", "torch.randn(2, 4, 4, 7)", 4 * (224 + 56), 28 * (224 + 56)),
     ],
 )
 def test_kernel_on_a_gpu_moves_a_sector_for_each_element_across_memory(forward: str, init: str, inputs: str, moved: int, scattered: int) -> None:

@@ -76,6 +76,7 @@ UNSEEN = {
     "window": ("return self.pool(x)", "self.pool = nn.MaxPool2d(4, 1, 1)", "torch.randn(2, 3, 512, 512)", "eval"),
     "window_counted": ("return self.pool(x.relu()) * 2.0", "self.pool = nn.AvgPool3d(3, 2, 1, ceil_mode=True, count_include_pad=False)", "torch.randn(2, 3, 20, 21, 64)", "eval"),
     "depthwise": ("return self.conv(x).relu()", "self.conv = nn.Conv2d(16, 16, (3, 7), groups=16)", "torch.randn(2, 16, 64, 258)", "eval"),
+    "depthwise_across": ("return self.conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1) + x", "self.conv = nn.Conv2d(16, 16, 3, padding=1, groups=16).bfloat16()", "torch.empty(4, 56, 56, 16).bfloat16()", "eval"),
     "depthwise_line": ("return self.conv(x)", "self.conv = nn.Conv1d(16, 16, 4, groups=16, stride=3)", "torch.randn(2, 16, 2051)", "eval"),
     "scan": ("return torch.cumsum(x * x, 1) * x", "", "torch.randn(64, 8192)", "eval"),
     "scan_back": ("return torch.cumprod(x.flip(1), 1).flip(1)", "", "torch.randn(64, 999)", "eval"),

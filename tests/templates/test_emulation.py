@@ -223,6 +223,15 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         {"merge": "cluster"}, {"merge": "team", "blocks": 44}]),
     "windows far apart": (
         ("return F.max_pool2d(x.exp(), 3, 6, 1, dilation=4)", "", "torch.randn(2, 3, 33, 1028)", "x"), "window", [{"line": "shared"}, {"line": "own"}]),
+    "windows of channels side by side": (
+        ("x = self.conv(x.permute(0, 3, 1, 2))\nreturn x.permute(0, 2, 3, 1) * self.s + y", "self.conv, self.s = nn.Conv2d(40, 40, (5, 3), stride=(1, 2), padding=2, dilation=(2, 1), groups=40), nn.Parameter(torch.randn(40))",
+         "torch.randn(3, 9, 13, 40), torch.randn(3, 5, 8, 40)", "x, y"), "strip_window", [{"y": 2}, {"y": 1, "vec": 2, "block": 128}]),
+    "bfloat16, windows of channels side by side": (
+        ("return self.conv((x * self.s).permute(0, 3, 1, 2)).permute(0, 2, 3, 1).contiguous()", "self.conv, self.s = nn.Conv2d(320, 320, 7, padding=3, groups=320).bfloat16(), nn.Parameter(torch.randn(320).bfloat16())",
+         "torch.randn(1, 7, 9, 320).bfloat16()", "x"), "strip_window", [{"vec": 8, "y": 2}, {"vec": 4}]),
+    "pools of channels side by side": (
+        ("x = F.avg_pool2d(x.permute(0, 3, 1, 2).exp(), 3, 2, 1, count_include_pad=False)\nreturn x.permute(0, 2, 3, 1).reshape(2, -1) + y",
+         "", "torch.randn(2, 5, 6, 12), torch.randn(2, 108)", "x, y"), "strip_window", [{}]),
     "bfloat16, a sum of features": (
         ("return self.linear(x).mul(2.0).mean(1, keepdim=True)", "self.linear = nn.Linear(520, 264).bfloat16()", "torch.randn(70, 520).bfloat16()", "x"),
         "inner_reduction", [{}]),

@@ -247,7 +247,7 @@ def test_candidate_that_the_evaluator_failed_on_is_judged_again_by_the_next_swee
 
 def test_failure_of_the_evaluator_ends_the_sweep_as_failed_with_all_that_was_judged(home: Home) -> None:
     class Breaking(CheapBuilder):
-        def build(self, source: str) -> BuildReport:
+        def build(self, source: str, behind: int = 0) -> BuildReport:
             if len(judge.evaluated) >= 3:
                 raise EvaluatorError("gone")
             return super().build(source)

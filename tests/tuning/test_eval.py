@@ -286,7 +286,7 @@ class Scripted:
     def builder(self) -> Scripted:
         return self
 
-    def build(self, source: str) -> BuildReport:
+    def build(self, source: str, behind: int = 0) -> BuildReport:
         return BuildReport(True, False, 0.0, False, "builds", None, "nothing to build ahead", "")
 
     def evaluate(self, candidate: Candidate, build: BuildReport, beside: Beside) -> Evaluation:

@@ -63,7 +63,7 @@ def test_candidate_that_is_built_first_is_judged_first() -> None:
     builds[fast.source].set()
 
     class Builder(CheapBuilder):
-        def build(self, source: str) -> BuildReport:
+        def build(self, source: str, behind: int = 0) -> BuildReport:
             assert builds[source].wait(10)
             return super().build(source)
 
@@ -83,7 +83,7 @@ def test_control_waits_for_the_first_other_candidate_where_that_is_to_come_first
     go_on = threading.Event()
 
     class Builder(CheapBuilder):
-        def build(self, source: str) -> BuildReport:
+        def build(self, source: str, behind: int = 0) -> BuildReport:
             assert source == control.source or go_on.wait(10)
             return replace(super().build(source), ok=source == control.source or built)
 

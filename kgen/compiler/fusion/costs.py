@@ -111,6 +111,8 @@ def _scattered_bytes(graph: OpGraph, program: Program) -> int:
 
     In the other tensors, each element moves a sector of its own. A transpose works on tiles instead.
     """
+    if program.windows_across:
+        return 0  # threads run along the channels
     if program.windows:
         slide = program.windows[0].slides[-1]
         inner = [

@@ -457,6 +457,23 @@ class Program:
         row, col = self.row_loops[-1].symbol, self.col_loops[-1].symbol
         return all(offset.coeff(row) == 1 and offset.coeff(col) != 1 for offset in full)
 
+    @cached_property
+    def windows_across(self) -> bool:
+        """Whether neighbouring rows, an even number of them, lie side by side in all images of its one window.
+
+        All results lie so, too, and nothing is masked.
+        """
+        beside = self.row_loops[-1] if self.row_loops else None
+        if len(self.windows) != 1 or beside is None or not isinstance(beside.extent, int) or beside.extent % 2:
+            return False
+        if any(x.access.mask for x in self.reads):
+            return False
+        positions = {slide.position for slide in self.windows[0].slides}
+        body = (x for x in self.windows[0].body if isinstance(x, Load) and x.tensor)
+        images = [x.access for x in body if positions & x.access.symbols]
+        lies = (*images, *(store.access for store in self.stores))
+        return bool(images) and all(access.steps_by_one(beside.symbol, 2) for access in lies)
+
     def reads_in_place(self, load: Load, store: Store) -> bool:
         """Whether each element is read exactly where its own result is written, and nowhere else by this load."""
         same = load.access.offset == store.access.offset and bool(load.tensor) and not load.access.mask

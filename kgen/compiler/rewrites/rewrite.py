@@ -15,6 +15,7 @@ class Offer(Enum):
     """Schedules and library calls that not every device has. Rewrites may need one."""
 
     CHANNELS_LAST = auto()  #: schedules that run along the channels of images that have them side by side
+    WINDOWS_ACROSS = auto()  #: a schedule of windows whose vectors go across such channels, of taps with weights, too
     ATTENTION = auto()  #: a schedule of attention in half types in one kernel
     CUDNN = auto()  #: cuDNN, whose convolutions take a bias, a sum and a ReLU along
 

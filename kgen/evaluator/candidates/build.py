@@ -60,6 +60,7 @@ _ENVIRONMENT = (
 _FILE_BYTES, _PROCESSES = 4 << 30, 512  # limits of a build
 _LEAST_FREE = 64 << 20  # bytes of disk; below it, a failed build is no fault of its source
 _NICENESS = 5  # of compilers beside timings on a GPU
+_BEHIND, _NICEST = 3, 19  # more for each build that comes first, up to what Linux has: a third more is half of the time
 _REASON_CHARACTERS = 300
 _PAUSE_SECONDS = 0.5  # times the number of the try; before a killed build begins again
 #: A log says so where a signal from outside ended a compiler, or a program that the compiler or ninja ran.
@@ -207,9 +208,10 @@ class Builder:
         except OSError as error:
             raise DiskError(f"{self.directory}: the folder for builds cannot be made: {error}") from error
 
-    def build(self, source: str) -> BuildReport:
-        """Build the extension of ``source``, or find it built. The report tells its faults. Raises
-        :class:`EvaluatorError` when the server fails and :class:`DiskError` when the folder cannot be written."""
+    def build(self, source: str, behind: int = 0) -> BuildReport:
+        """Build the extension of ``source``, or find it built. The report tells its faults. With other builds on their
+        way, it comes ``behind`` so many of them. Raises :class:`EvaluatorError` when the server fails and
+        :class:`DiskError` when the folder cannot be written."""
         extension = read_extension(source)
         if extension is None:
             return BuildReport(True, False, 0.0, False, str(self.directory), None, "nothing to build ahead", "")
@@ -217,7 +219,7 @@ class Builder:
         marker = self.directory / f"{extension.name}.json"
         try:
             with held(marker.with_suffix(".lock"), fcntl.LOCK_EX, self._stop) as lock:
-                return self._kept(extension, marker) or self._built(extension, marker, started, lock)
+                return self._kept(extension, marker) or self._built(extension, marker, started, lock, behind)
         except OSError as error:
             raise DiskError(f"{self.directory}: cannot be written: {error}") from error
 
@@ -249,15 +251,15 @@ class Builder:
         """SHA-256 of the headers' texts."""
         return hashlib.sha256("".join(map(self._hash, headers)).encode()).hexdigest()
 
-    def _built(self, extension: Extension, marker: Path, started: float, lock: int) -> BuildReport:
+    def _built(self, extension: Extension, marker: Path, started: float, lock: int, behind: int) -> BuildReport:
         """Compile ``extension``, again where a signal from outside ended the compiler."""
         for number in range(1, TRIES + 1):
-            report = self._build(extension, marker, started, lock)
+            report = self._build(extension, marker, started, lock, behind)
             if not report.from_outside or number == TRIES or self._stop.wait(number * _PAUSE_SECONDS):
                 break
         return report
 
-    def _build(self, extension: Extension, marker: Path, started: float, lock: int) -> BuildReport:
+    def _build(self, extension: Extension, marker: Path, started: float, lock: int, behind: int) -> BuildReport:
         """Compile ``extension``, after removing what a killed build left (torch's lock file)."""
         folder = self.directory / extension.name
         shutil.rmtree(folder, ignore_errors=True)
@@ -266,7 +268,7 @@ class Builder:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("")
         with self._lock.working() if self._lock else nullcontext():
-            ok, reason, headers, killed = self._compile(extension, log, lock)
+            ok, reason, headers, killed = self._compile(extension, log, lock, behind)
         seconds = time.monotonic() - started
         text = log.read_text(errors="replace")
         if not ok:
@@ -302,14 +304,14 @@ class Builder:
         aside.replace(marker)
         return report
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self, behind: int = 0) -> dict[str, Any]:
         return {
             "directory": str(self.directory),
             "sandboxed": True,
             "build_bytes": self._limits.build_bytes,
             "cxx": self._cxx,
             "arch_list": self._arch_list,
-            "niceness": 0 if self._lock else _NICENESS,
+            "niceness": 0 if self._lock else min(_NICENESS + _BEHIND * behind, _NICEST),
         }
 
     def _hiding(self, extension: Extension) -> dict[str, Any]:
@@ -318,11 +320,11 @@ class Builder:
         folder.mkdir(exist_ok=True)  # a hidden folder shows only folders that exist
         return {"hidden": self._hidden, "shown": [str(folder)]}
 
-    def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str], bool]:
+    def _compile(self, extension: Extension, log: Path, lock: int, behind: int) -> tuple[bool, str, list[str], bool]:
         """Run the compilers in a process that holds ``lock`` too. Returns success, or the reason, the headers, and
         whether a signal from outside ended that process."""
         seconds = self._limits.build_seconds
-        with self._server.spawn("build", self._options() | self._hiding(extension), log) as child:
+        with self._server.spawn("build", self._options(behind) | self._hiding(extension), log) as child:
             try:
                 answer, _ = child.ask(asdict(extension), [lock], deadline=time.monotonic() + seconds)
             except ChannelTimeout:

@@ -33,6 +33,7 @@ from kgen.tuning.tasks.unit import Unit, text_hash, units
 ROUNDS = (4, 8, 16)  #: variants of a task, at most, after each round
 _UNIT = 4  #: variants of a file: with more, one build takes longer than several beside each other
 _AHEAD = 4  #: files for each build at once that are built ahead: timings may wait for the compiler of a baseline
+_BEHIND = 4  #: builds of candidates on their way, at most: these come first
 _WORTH = 0.01  #: part of the time of an option; later rounds leave out tasks of less
 _AGAIN = {Status.INFRA_ERROR, Status.OUT_OF_MEMORY}  #: results that say nothing of the text
 
@@ -120,7 +121,7 @@ class Tuner:
         return _Ahead(
             self._files(chosen),
             len(chosen),
-            lambda source: self._pool.submit(self._builder.build, source),
+            lambda source: self._pool.submit(self._builder.build, source, _BEHIND),
             _AHEAD * self._jobs,
         )
 

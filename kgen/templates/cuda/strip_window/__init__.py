@@ -1,0 +1,1 @@
+"""The schedule ``strip_window`` for CUDA."""
