@@ -12,6 +12,8 @@ from typing import Any, Callable, Mapping, Sequence
 
 import torch
 
+from kgen.evaluator.strict.versions import tells_changes, version_of
+
 #: Modules whose functions and classes must stay the same, beside kgen's own.
 _MODULES = (
     "_thread",
@@ -239,26 +241,31 @@ def replacements(
 def _comparison(table: Sequence[Names], note: Callable[[str], None]) -> Callable[[], None]:
     """A function that notes names whose values have changed since this call.
 
-    Keys and values of all namespaces in a row are compared by identity, without lookups, which miss the processor's
-    cache. Where any differs, names are looked up. A namespace that changes in other names, such as counters, is
-    looked up from then on.
+    Where Python keeps versions of namespaces, equal ones tell that nothing has changed. Otherwise keys and values of
+    all namespaces in a row are compared by identity, without lookups, which miss the processor's cache. Where any
+    differs, names are looked up. A namespace that changes in other names, such as counters, is looked up from then on.
     """
     absent, every, each, same, end = ABSENT, all, map, is_, (None,)
     flat, values_of = chain.from_iterable, methodcaller("values")
     kept_in: dict[int, list[Names]] = {}
     for names in table:
         kept_in.setdefault(id(names[1]), []).append(names)
-    steady = [(kept, kept[0][1], (*kept[0][1],), (*kept[0][1].values(),)) for kept in kept_in.values()]
+    version, joined = version_of if tells_changes() else lambda space: memoryview(b""), b"".join
+    steady = [
+        (kept, space := kept[0][1], version(space), (*space,), (*space.values(),)) for kept in kept_in.values()
+    ]
     changing: list[Names] = []
 
     def in_a_row() -> tuple[list[Any], ...]:
         return (
-            [space for _, space, _, _ in steady],
-            [*flat(keys for _, _, keys, _ in steady), None],
+            [space for _, space, *_ in steady],
+            [*flat(keys for *_, keys, _ in steady), None],
             [*flat(values for *_, values in steady), None],
+            [version for _, _, version, *_ in steady],
         )
 
-    spaces, keys_now, values_now = in_a_row()
+    spaces, keys_now, values_now, versions = in_a_row()
+    versions_now = joined(versions)
 
     def look_up(names: Names) -> None:
         label, namespace, kept = names
@@ -273,19 +280,24 @@ def _comparison(table: Sequence[Names], note: Callable[[str], None]) -> Callable
         )
 
     def compare() -> None:
-        nonlocal spaces, keys_now, values_now
+        nonlocal spaces, keys_now, values_now, versions, versions_now
         for names in changing:
             look_up(names)
+        found = joined(versions)
+        if found and found == versions_now:
+            return
+        versions_now = found  # before they are compared: what changes later is seen next time
         if every(each(same, flat((*spaces, end)), keys_now)) and every(
             each(same, flat((*each(values_of, spaces), end)), values_now)
         ):
             return
-        changed = [one for one in steady if not is_steady(*one[1:])]
+        changed = [one for one in steady if not is_steady(one[1], *one[3:])]
         for names in flat(kept for kept, *_ in changed):
             look_up(names)
             changing.append(names)
         steady[:] = [one for one in steady if every(one is not other for other in changed)]
-        spaces, keys_now, values_now = in_a_row()
+        spaces, keys_now, values_now, versions = in_a_row()
+        versions_now = joined(versions)
 
     return compare
 
