@@ -149,8 +149,9 @@ def servers_forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def screened_briefly() -> Iterator[None]:
-    """Evaluators of this process time as few calls in a screening on the CPU as on a GPU: comparisons around the calls take
-    a third of an evaluation."""
+    """Evaluators of this process screen on the CPU with as few calls as on a GPU.
+
+    Comparisons around the calls take a third of an evaluation."""
     from kgen.devices.kinds import KINDS
 
     with pytest.MonkeyPatch.context() as patch:

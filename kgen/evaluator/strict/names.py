@@ -251,9 +251,7 @@ def _comparison(table: Sequence[Names], note: Callable[[str], None]) -> Callable
     for names in table:
         kept_in.setdefault(id(names[1]), []).append(names)
     version, joined = version_of if tells_changes() else lambda space: memoryview(b""), b"".join
-    steady = [
-        (kept, space := kept[0][1], version(space), (*space,), (*space.values(),)) for kept in kept_in.values()
-    ]
+    steady = [(kept, space := kept[0][1], version(space), (*space,), (*space.values(),)) for kept in kept_in.values()]
     changing: list[Names] = []
 
     def in_a_row() -> tuple[list[Any], ...]:
