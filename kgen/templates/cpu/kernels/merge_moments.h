@@ -1,4 +1,4 @@
-// Takes means and sums of squared deviations of other_count rows into those of count rows (Chan et al. 1979).
+// Merges means and sums of squared deviations of other_count rows into the moments of count rows (Chan et al. 1979).
 static inline void merge_moments(
     float& count, float* __restrict__ mean, float* __restrict__ squares,
     const float other_count, const float* other_mean, const float* other_squares, const int width

@@ -4,7 +4,7 @@ static int ask_for_shared_memory(int) {
     return error ? -error : 1;
 }
 
-// Lets blocks of a kernel have so many bytes of shared memory on the current device. Returns a CUDA error.
+// Allows blocks of a kernel `bytes` of shared memory on the current device. Returns a CUDA error.
 template <auto kernel, int bytes>
 static int allow_shared_memory() {
     const int answer = asked_once<ask_for_shared_memory<kernel, bytes>>();

@@ -3,7 +3,7 @@ __device__ __forceinline__ void barrier_init(const uint32_t barrier, const int a
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
 
-// Arrives, and expects so many bytes.
+// Arrives at the barrier, which then waits for `bytes` more bytes.
 __device__ __forceinline__ void barrier_expect(const uint32_t barrier, const int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }

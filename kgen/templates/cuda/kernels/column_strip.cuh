@@ -8,7 +8,7 @@ __device__ __forceinline__ int own_column() {
     return threadIdx.x / 32 + threadIdx.x % 32 / 16 * 16;
 }
 
-// An element of a column; those of a BALANCED matrix are multiplied by the power of their row first.
+// An element of a column. An element of a BALANCED matrix is multiplied by the power of its row first.
 template <bool BALANCED>
 __device__ __forceinline__ float element_of(const float* from, const int k, const int cols, const float* powers) {
     const float value = from[static_cast<long long>(k) * cols];

@@ -7,7 +7,7 @@ __device__ __forceinline__ void copy_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Waits until all but so many groups of copies have arrived.
+// Waits until at most PENDING groups of copies are on their way.
 template <int PENDING>
 __device__ __forceinline__ void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");

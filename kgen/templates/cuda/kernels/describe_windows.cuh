@@ -10,7 +10,7 @@ static void* driver_function(const char* name) {
     return function;
 }
 
-// How rows of so many bytes are permuted in shared memory.
+// How rows of `row_bytes` bytes are permuted in shared memory.
 constexpr CUtensorMapSwizzle swizzle_of(const int row_bytes) {
     return row_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B
         : row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B

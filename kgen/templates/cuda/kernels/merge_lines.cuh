@@ -1,5 +1,5 @@
-// The moments of column `at` of a block, from those of its LINES lines: the mean of the lines' means, then the squares
-// about it.
+// The moments of column `at` of a block, from the moments of its LINES lines: the mean of the lines' means, then the
+// squares about it.
 template <int LINES, int WIDTH>
 __device__ __forceinline__ void merge_lines(
     const float (&counts)[LINES], const float (&means)[LINES][WIDTH], const float (&line_squares)[LINES][WIDTH],

@@ -1,4 +1,5 @@
-// Takes the mean and the sum of squared deviations of other_count values into those of count values (Chan et al. 1979).
+// Merges the mean and the sum of squared deviations of other_count values into the moments of count values (Chan et al.
+// 1979).
 template <typename Float>
 __device__ __forceinline__ void merge_moments(
     Float& count, Float& mean, Float& squares, const Float other_count, const Float other_mean,

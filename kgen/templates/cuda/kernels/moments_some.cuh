@@ -1,4 +1,4 @@
-// Takes those of WIDTH values into moments that have a bit: their own mean and squared deviations first.
+// Merges the values whose bit is set into moments: the mean and the squared deviations of these values come first.
 template <int WIDTH>
 __device__ __forceinline__ void moments_some(
     float& count, float& mean, float& squares, const float (&value)[WIDTH], const unsigned bits

@@ -1,5 +1,5 @@
-// Merges moments with those of the lane that differs in this bit, for one half of the columns that both have: each
-// keeps one half in its first LEFT places and gives the other away. Both have rows of their own, `count` of them.
+// Merges moments with the lane whose number differs in this bit. Both lanes have the same columns, and `count` rows of
+// their own. Each lane keeps one half of the columns in its first LEFT places, and gives the other half away.
 template <int LEFT, int COLUMNS>
 __device__ __forceinline__ void merge_halves(
     float (&mean)[COLUMNS], float (&squares)[COLUMNS], float& count, const int bit

@@ -1,5 +1,5 @@
-// Waits until all blocks of a team, which run beside each other, have come here; `arrivals` counts those of all rounds.
-// What they wrote before is seen behind it.
+// Waits until all blocks of a team, which run beside each other, have arrived; `arrivals` counts the arrivals of all
+// rounds. Each block then sees what the others wrote before.
 __device__ __forceinline__ void team_barrier(unsigned* arrivals, const unsigned expected) {
     __syncthreads();
     if (threadIdx.x == 0) {

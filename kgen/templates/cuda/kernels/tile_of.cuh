@@ -1,5 +1,5 @@
-// The order of tiles: swizzle groups of so many tiles of rows; within a group tiles of rows first, so that those in
-// flight share operands in L2.
+// The order of tiles: groups of `swizzle_group` tiles of rows; within a group, tiles of rows come first, so that tiles
+// in flight share operands in L2.
 __device__ __forceinline__ void tile_of(
     const int index, const int tiles_m, const int tiles_n, const int swizzle_group, int& tile_m, int& tile_n
 ) {
