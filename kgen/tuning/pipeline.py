@@ -89,13 +89,16 @@ class Pipeline:
         self._right: dict[str, str] = {}  # fingerprint of a right candidate -> its id
         self._done: deque[Outcome] = deque()
         self._places = itertools.count()
+        self._given_up = False
         self._cut: set[_Item] = set()  # begun, and without a verdict, since the time is up
 
     def put(self, candidate: Candidate, known: Evaluation | None = None) -> None:
-        """Add a candidate. A ``known`` evaluation becomes its outcome."""
+        """Add a candidate. A ``known`` evaluation becomes its outcome. After :meth:`give_up`, others are dropped."""
         item = _Item(candidate, next(self._places), known)
         if known is not None:
             self._put_known(item, known)
+            return
+        if self._given_up:
             return
         behind = sum(not other.candidate.control for other in self._building)
         self._building.add(item)
@@ -141,7 +144,8 @@ class Pipeline:
         return len(self._judging) + len(self._cut)
 
     def give_up(self) -> None:
-        """Drop every candidate that is not being judged yet."""
+        """Drop every candidate that is not being judged yet, and those that come later."""
+        self._given_up = True
         self._builds.shutdown(wait=False, cancel_futures=True)
         self._building.clear()
         self._held = {judged: [] for judged in self._held}

@@ -238,6 +238,7 @@ def test_giving_up_drops_all_but_what_is_judged_by_then() -> None:
         assert line.next() is not None
         assert begun.wait(10)
         line.give_up()
+        line.put(candidate("late"))
         assert len(outcomes(line)) == 1
     assert len(watched.evaluated) == 2
 

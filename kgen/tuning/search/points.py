@@ -104,7 +104,8 @@ class Option:
 
     def draw(self, random: Random) -> Choice:
         """The choice of a random point, all equally likely. The option must have a point."""
-        value = random.choices(self.values, weights=self._sizes)[0]
+        shares = [size / self.size for size in self._sizes]  # numbers of points may be too large for a float
+        value = random.choices(self.values, weights=shares)[0]
         return tuple(random.choice(self.indices(k, value)) for k in range(len(self.kernels)))
 
     def changed(self, choice: Choice, kernel: int, index: int) -> Choice:
