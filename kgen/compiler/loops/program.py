@@ -235,7 +235,8 @@ class Contraction:
     """The sums that a program begins with: rows of ``x`` times rows of ``weight``, both of ``k`` elements.
 
     ``name`` is the sums' name in the program. ``weight`` is the right operand: a weight of the module, or a value that
-    each call computes. With ``transposed``, its columns stand for its rows, and with ``turned`` those of ``x``. In a
+    each call computes. With ``transposed``, columns of ``weight`` are multiplied instead of rows, and with
+    ``turned``, columns of ``x``. In a
     batched contraction, each ``group`` rows of ``x`` have a matrix of ``weight`` to themselves, of ``matrices`` at the
     captured batch. Else all rows share one.
 
