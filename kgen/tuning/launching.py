@@ -22,8 +22,8 @@ Judged = TypeVar("Judged")
 
 
 def waiting_ms(timing: Timing) -> float:
-    """Milliseconds that a caller with an empty queue waits at least: those of the device or of the host, the longer
-    ones."""
+    """The least milliseconds that a caller with an empty queue waits: the device's or the host's time, whichever is
+    longer."""
     host = dict(timing.conditions).get(LAUNCH_MS, 0.0)
     return max(median_ms(timing), float(host))
 

@@ -37,7 +37,7 @@ def is_network(design: Design) -> bool:
 
 
 def catalogue(design: Design, environment: Environment, maker: TaskMaker | None = None) -> Catalogue:
-    """The tasks of a design's likely options, and those of the control. The design must have a plan with kernels.
+    """The tasks of a design's likely options, and of the control. The design must have a plan with kernels.
 
     A ``maker`` keeps the tasks for :func:`with_regions`.
     """

@@ -23,7 +23,7 @@ from kgen.tuning.tasks.parts import Catalogue
 from kgen.tuning.tasks.task import KernelTask, TaskMaker
 from kgen.tuning.tasks.tuner import Tuner
 
-_UNLIKE = 4  #: times the kernels of a plan; another one with so many more, or fewer, is unlike it
+_UNLIKE = 4  #: a plan with 4 times as many kernels as another one, or a quarter of them, is unlike it
 
 
 def opening(design: Design) -> list[Point]:

@@ -73,7 +73,7 @@ class ModePlan:
     """One mode of a problem: its operators, its least work and time, the control, and the best few plans in order.
 
     ``kernels`` counts the operators that kernels take in the plan that takes most; times are predicted milliseconds.
-    ``precisions`` are those of the convolutions on a GPU.
+    ``precisions`` are the precisions of the convolutions on a GPU.
     """
 
     mode: str
@@ -87,7 +87,7 @@ class ModePlan:
 
     @property
     def speedup(self) -> float:
-        """Of the best plan over the control, by prediction."""
+        """The predicted speedup of the best plan over the control."""
         return self.control.ms / self.best[0].prediction.ms if self.best[0].prediction.ms else 1.0
 
     @property

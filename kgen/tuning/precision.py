@@ -16,7 +16,7 @@ from kgen.compiler.graph.dtypes import is_narrow
 from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.protocol import LibraryProduct
 
-FEW_CHANNELS = {1: 8, 2: 8, 3: 3}  #: channels in, by spatial dimensions; for so many at most, cuDNN computes in float32
+FEW_CHANNELS = {1: 8, 2: 8, 3: 3}  #: the most channels in for which cuDNN computes in float32, by spatial dimensions
 
 
 @dataclass(frozen=True)

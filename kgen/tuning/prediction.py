@@ -40,7 +40,7 @@ AGAIN_MS = 1e-6
 #: ms; of a step of recurrent layers on a GPU: in a kernel of ours (assumed), then in the library.
 #: The library took 6 to 10 us on an H200.
 STEP_MS, LIBRARY_STEP_MS = 0.0016, 0.006
-SMALL = 64  #: a value is small where a kernel's largest result has so many times its elements
+SMALL = 64  #: a value is small where a kernel's largest result has 64 times its elements
 
 
 @dataclass(frozen=True)
@@ -218,8 +218,8 @@ class Predictor:
         return self.prediction(plan).ms
 
     def order(self, found: Sequence[FusionPlan], control: FusionPlan) -> list[FusionPlan]:
-        """Plans in the order to try them: :data:`kgen.compiler.fusion.fusion.Order`. Those of too many kernels are left
-        out.
+        """Plans in the order to try them: :data:`kgen.compiler.fusion.fusion.Order`. Plans of too many kernels are
+        left out.
 
         Where the library multiplies in TF32 and kernels must not, the best plan with the library's product comes
         second.
@@ -332,7 +332,7 @@ class Predictor:
 
     @property
     def _shares(self) -> int:
-        """Blocks that may share a row: on a GPU those of the whole chip, on a CPU one."""
+        """Blocks that may share a row: one for each multiprocessor of a GPU, and one on a CPU."""
         return self.hardware.multiprocessors if self.hardware.registers_per_multiprocessor else 1
 
     @property

@@ -139,7 +139,7 @@ def designed(problem: Problem, devices: DevicePool, until: float = math.inf) -> 
 
 
 def _kind_of_first(devices: DevicePool) -> str:
-    """The kind of the devices, as far as a name tells: those of a cluster say it when they have started."""
+    """The kind of the devices, as far as a name tells: devices of a cluster say it when they have started."""
     try:
         return kind_of(devices.evaluators[0].device).name
     except KeyError:

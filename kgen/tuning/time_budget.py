@@ -57,7 +57,7 @@ class TimeBudget:
             self._spent.setdefault(phase, []).append(spent)
 
     def is_over(self, finalists: int) -> bool:
-        """Whether it is time for the finals of so many candidates. Not before one is judged."""
+        """Whether it is time for the finals of ``finalists`` candidates. It is not before one is judged."""
         if self.seconds is None or not self._spent:
             return False
         validated = self._usual(Phase.LOAD) + self._usual(Phase.VALIDATE)
@@ -73,7 +73,7 @@ class TimeBudget:
         return self._at((JUDGE_PART if found_right else FIRST_PART) + _GRACE)
 
     def tasks_until(self, files: int) -> float | None:
-        """When a network's kernel tasks are tuned no more, on the monotonic clock, so that so many files are judged
+        """When a network's kernel tasks are tuned no more, on the monotonic clock, so that ``files`` files are judged
         behind them.
 
         ``None`` where the time does not suffice for both.
@@ -122,8 +122,8 @@ class TimeBudget:
         return inf if self.seconds is None else self.started + part * max(self.seconds, LEAST_CUT)
 
     def finals(self, finalists: int) -> float:
-        """How many seconds the finals of so many candidates take, which get ready one after the other before. With
-        their overtime, they end by :attr:`finals_until`, unless they would be too short to order candidates."""
+        """How many seconds the finals of ``finalists`` candidates take, which get ready one after the other before.
+        With their overtime, they end by :attr:`finals_until`, unless they would be too short to order candidates."""
         if self.seconds is None:
             return self.final_seconds
         ready = self._ready_seconds * finalists
@@ -172,7 +172,7 @@ def cut_at(seconds: float | None, started: float) -> float:
 
 
 def limits(seconds: float | None, started: float) -> Limits:
-    """The limits of an evaluator for a sweep of so many ``seconds`` that ``started`` then, on the monotonic clock."""
+    """The limits of an evaluator for a sweep that takes ``seconds`` from ``started`` on, on the monotonic clock."""
     if seconds is None:
         return Limits()
     cut = max(seconds, LEAST_CUT)

@@ -65,7 +65,7 @@ def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> st
 
 
 def _refused(graph: OpGraph, node: Node) -> str:
-    """Of an operator that has no entry in the table of operators, or whose entries refuse the call."""
+    """The reason of an operator that has no entry in the table of operators, or whose entries refuse the call."""
     if node.op.endswith(CHANNELS_LAST):
         return "the library reads its images with channels last, which our kernels of it do not"
     if node.op in RECURRENT_CALLS:

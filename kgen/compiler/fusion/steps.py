@@ -116,7 +116,7 @@ class FusionPlan:
     def bytes_moved(self, kernel: Kernel) -> int:
         """The least bytes that a kernel must move through memory: each tensor that it reads and writes, once.
 
-        Of a tensor that is read at places that are values, as many bytes as the kernel writes, or all.
+        A gather reads as many bytes of a tensor as the kernel writes, or all of the tensor if that is less.
         """
         program = self.program(kernel)
         written = sum(self.graph.type(name).nbytes for name in kernel.outputs)

@@ -28,7 +28,7 @@ class Contraction:
 
 
 def product(left: int) -> Callable[[OpGraph, Node], int]:
-    """Of a matrix product whose left factor is the value of that number: its last dimension is summed over."""
+    """Operations of a matrix product. Its left factor is value ``left`` of the node, whose last dimension is summed."""
 
     def count(graph: OpGraph, node: Node) -> int:
         return 2 * node.type.numel * graph.type(node.values[left]).shape[-1]
@@ -43,7 +43,7 @@ def sum_of_products(graph: OpGraph, node: Node) -> int:
 
 
 def einsum(graph: OpGraph, node: Node) -> int:
-    """Of an equation: all its indices together, for each operand after the first."""
+    """Operations of an equation: all its indices together, for each operand after the first."""
     equation = node.call.args[0] if isinstance(node.call, Applied) and isinstance(node.call.args[0], str) else None
     shapes = [graph.type(name).shape for name in _operands(node)]
     if equation is None or len(shapes) < 2:
@@ -88,7 +88,7 @@ def recurrent(graph: OpGraph, node: Node) -> int:
 
 
 def fused_attention(graph: OpGraph, node: Node) -> int:
-    """Of a layer in one operator: each row meets each matrix once, and each row of its sequence twice."""
+    """Operations of a layer in one operator: each row meets each matrix once, and each row of its sequence twice."""
     x = graph.type(node.values[0])
     return recurrent(graph, node) + 4 * x.numel * x.shape[-2]
 

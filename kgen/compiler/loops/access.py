@@ -146,8 +146,8 @@ class Place:
 
     @property
     def pairs_alternate(self) -> bool:
-        """Whether two neighbouring rows are a vector in every second column, and begin one element behind one in the
-        others."""
+        """Whether the elements of two neighbouring rows are an aligned vector in every second column. In the other
+        columns, they begin one element behind the start of such a vector."""
         rows, cols = self.row_loops, self.col_loops
         if self.mask or len(cols) != 1 or not rows or not self.symbols <= {loop.symbol for loop in (*rows, *cols)}:
             return False

@@ -235,9 +235,9 @@ class Contraction:
     """The sums that a program begins with: rows of ``x`` times rows of ``weight``, both of ``k`` elements.
 
     ``name`` is the sums' name in the program. ``weight`` is the right operand: a weight of the module, or a value that
-    each call computes. With ``transposed``, its columns stand for its rows, and with ``turned`` those of ``x``. In a
-    batched contraction, each ``group`` rows of ``x`` have a matrix of ``weight`` to themselves, of ``matrices`` at the
-    captured batch. Else all rows share one.
+    each call computes. With ``transposed``, columns of ``weight`` are multiplied instead of rows, and with ``turned``,
+    columns of ``x``. In a batched contraction, each ``group`` rows of ``x`` have a matrix of ``weight`` to themselves,
+    of ``matrices`` at the captured batch. Else all rows share one.
 
     Both are of ``dtype``, and the sums of float32. With a ``window``, the sums are a convolution of images ``x``: rows
     of the program are channels of images, columns pixels. With ``across``, rows are pixels of images, columns channels.

@@ -120,8 +120,8 @@ def _parts(builder: ProgramBuilder) -> _Parts | None:
 
 
 def _alike(builder: ProgramBuilder, outputs: Sequence[Output]) -> dict[str, sympy.Expr]:
-    """Axes along which a tensor, or a contraction's sums, are read as along older axes, by name, with the index of
-    these.
+    """Axes that read a tensor, or a contraction's sums, as older axes do: their names, with the index along the older
+    axes.
 
     A mean and what it is subtracted from then share their read of the row. Axes of one value, as those of an outer
     product, stay apart.

@@ -281,7 +281,7 @@ OTHERS = (
     entry(Kind.MOMENTS, "batch_moments", "", label="moments", aten="var_mean.correction"),
 )
 
-#: Of rewrites: one of each call's results.
+#: Operators that rewrites make: each has one of a call's results.
 RECURRENCES = tuple(entry(Kind.RECURRENCE, name, "", aten=f"{name}.input", sums=RECURRENT) for name in CELLS)
 
 #: Every operator that kgen knows, by name.

@@ -30,7 +30,7 @@ class Case:
     raises: bool = False  # whether the reference refuses these shapes
     # Whether runs with roundings added to the reference error, after a value was refused without them.
     widened: bool = False
-    noise: bool = True  # whether they may for a foreign output of a timed call
+    noise: bool = True  # whether such runs may add to it for a foreign output of a timed call
     spreads: list[moments.Spread | None] = field(default_factory=list)  # of random outputs, once they are asked for
     seconds: float = 0.0  # of its runs in float32 and float64; on a CPU, at most its processor time
     draws: "Draws | None" = None  # once a tensor of few errors is judged over several inputs

@@ -28,7 +28,7 @@ _COPY_BYTES = 64 << 20
 #: Bytes; a cold cache on the CPU. A server's last-level cache is larger than any problem, and flushing it takes longer
 #: than a call.
 _CPU_CACHE_BYTES = 32 << 20
-#: Of mallopt: no block is mapped apart, and none is given back. Fresh pages cost more than arithmetic.
+#: Options of mallopt: no block is mapped apart, and none is given back. Fresh pages cost more than arithmetic.
 _KEEPS_FREED_MEMORY = {-4: 0, -1: 0x7FFFFFFF}
 
 Reply: TypeAlias = tuple[dict[str, Any], list[int]]  #: an answer, and descriptors beside it

@@ -100,7 +100,7 @@ def tile_in_row(cols: int, least: int) -> Constraint[Any]:
     )
 
 
-#: How the results of a later part of a row, ``{0o}``, ... are merged into those of the parts before it.
+#: How the results of a later part of a row, ``{0o}``, ... are merged into the results of the parts before it.
 _MERGES = {
     "sum": "{0} += {0o};",
     "product": "{0} *= {0o};",

@@ -24,7 +24,7 @@ lacks = common.lacking("attention of our own needs the tensor cores of sm_90", 9
 
 @dataclass(frozen=True, kw_only=True)
 class OfAttention(Schedule):
-    """A schedule of attention in one kernel, which TMA loads; ``parts`` are those of its program."""
+    """A schedule of attention in one kernel, whose operands TMA loads; ``parts`` are the parts of its program."""
 
     @cached_property
     def parts(self) -> Attention:
@@ -136,7 +136,7 @@ def attention_context(schedule: Schedule, of: Attention, args: Sequence[Argument
 
 
 def operand(of: Matrices, size: int) -> dict[str, object]:
-    """The context of an operand of so many elements in a line: its pointer, and where matrices, lines and elements
+    """The context of an operand with ``size`` elements in a line: its pointer, and where matrices, lines and elements
     lie."""
     digits = of.digits("matrix")
     unique = [(digit, extent, stride) for digit, extent, stride in digits if stride]

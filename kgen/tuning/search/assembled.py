@@ -41,7 +41,7 @@ class KernelTimes:
     errors: tuple[float, ...]
 
     def inside(self, known: Mapping[int, float]) -> KernelTimes:
-        """The times with those of some combinations inside files."""
+        """The times, with some combinations' times inside files in their place."""
         least = min(ms / self.ms[index] for index, ms in known.items()) if len(known) >= _ALONE else 1.0
         return replace(self, ms=tuple(known.get(index, least * ms) for index, ms in enumerate(self.ms)))
 
@@ -62,8 +62,8 @@ class OptionTimes:
         return max((of.errors[index] for of, index in zip(self.kernels, choice)), default=0.0)
 
     def inside(self, option: Option, known: Mapping[tuple[str, KernelSpace], Mapping[int, float]]) -> OptionTimes:
-        """The times with those of variants that are slower inside files; see :data:`_ALONE` for the others of a
-        task."""
+        """The times, with the times inside files of variants that are slower there. :data:`_ALONE` says what becomes of
+        a task's other variants."""
         kernels = [
             of.inside(known[of.task, space]) if (of.task, space) in known else of
             for of, space in zip(self.kernels, option.kernels)
@@ -72,7 +72,7 @@ class OptionTimes:
 
 
 class Assembled(Strategy):
-    """Proposes assignments by the sum of their tasks' times; ``times`` has those of plans whose tasks were tuned.
+    """Proposes assignments by the sum of their tasks' times; ``times`` has the times of plans whose tasks were tuned.
 
     Without ``times``, kernels are alike, and the plans' predictions decide.
     """
@@ -220,7 +220,7 @@ def _common(option: Option, choice: Choice) -> ParamValue | None:
 
 
 def _more_accurate(option: Option, times: OptionTimes, point: Point) -> Iterator[Point]:
-    """The point with more accurate variants of the tasks that err most: of half of those that have one, then of all."""
+    """The point with more accurate variants of the tasks that err most: first for half of these tasks, then for all."""
     value, better = _common(option, point.choice), {}
     for number, (of, index) in enumerate(zip(times.kernels, point.choice)):
         accurate = [

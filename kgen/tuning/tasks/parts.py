@@ -51,7 +51,7 @@ class Catalogue:
 
     @property
     def tasks(self) -> dict[str, list[Part]]:
-        """The steps of all options by the id of their task; those of the option that is predicted best come first."""
+        """The steps of all options by the id of their task. The option that is predicted best comes first."""
         found: dict[str, list[Part]] = {}
         for number in sorted(self.options, key=lambda number: number != self.best):
             for part in self.options[number]:

@@ -22,7 +22,7 @@ _LIBRARY = "library"  #: the mode of a file that computes its task as PyTorch do
 
 @dataclass(frozen=True)
 class Unit:
-    """A file with variants of one task; ``methods`` are those of its class, one for each variant.
+    """A file with variants of one task; ``methods`` names the methods of its class, one for each variant.
 
     ``library`` is the method that computes the task as PyTorch does; empty where the library does not have all of it.
     """

@@ -9,7 +9,7 @@ from kgen.views.report.sections import Section
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel or a library call with its ``uses``. ``ms`` and ``share`` are those of all uses together.
+    """A kernel or a library call with its ``uses``. ``ms`` and ``share`` add up all uses.
 
     ``of_limit`` is the share of the roofline. ``how`` is the variant, or why it is a library call.
     """

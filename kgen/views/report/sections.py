@@ -21,7 +21,7 @@ class Section:
     """One problem in one environment.
 
     ``trials`` are the right and timed candidates in the accuracy class of ``best``, each sweep in the order judged.
-    ``others`` are those of the other classes in the same environment. ``sweeps`` are all sweeps there, the latest
+    ``others`` are candidates in the other classes, in the same environment. ``sweeps`` are all sweeps there, the latest
     first, and ``elsewhere`` counts the sweeps of each other environment. ``baselines`` are times in milliseconds, from
     the sweep of the best candidate. ``eager_rms`` is PyTorch's root mean square error against float64 in each class, on
     the problem's own inputs. ``source`` is the text of the best candidate, ``steps`` its kernel tasks where it has

@@ -17,7 +17,7 @@ from kgen.compiler.loops.program import Load, Map, Program, Reduce, Step, Store,
 from kgen.templates.cpu import common
 
 TILE = 64  # columns that are added up before sums are put together, so that no chain of additions is long
-SHORT_TILE = 16  # columns, likewise, of a few tiles: PyTorch adds up no more in one chain of so short a sum
+SHORT_TILE = 16  # columns, likewise, of a few tiles: PyTorch adds up no more columns of a short sum in one chain
 FEW_TILES = 4  # from here on, PyTorch's chains of 64 columns err as much
 
 #: The statements by which each kind takes in a value ``{v}``. Results are those of the row at ``place``.
@@ -171,7 +171,7 @@ class _Emitter:
         self.slots = sum(len(r.names) for r in program.reductions)
         self.merging: list[str] = []
         self.strips: list[str] = []  # row values that are there
-        self.taken: set[str] = set()  # those of them that passes take
+        self.taken: set[str] = set()  # row values that passes take
 
     def _across(self, lines: Sequence[str], steps: Sequence[Step] = ()) -> list[str]:
         """The lines of these steps for each row of the strip, behind the row values that they take."""

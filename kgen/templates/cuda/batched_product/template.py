@@ -53,7 +53,7 @@ class BatchedProduct(common.Launched):
 
     @property
     def shared_bytes(self) -> int:
-        """Of the tiles of all matrices of a block."""
+        """Bytes of the tiles of all matrices of a block."""
         return 4 * self.matrices * self.chunk * (sum(self.sides) + 2 * _PAD)
 
 

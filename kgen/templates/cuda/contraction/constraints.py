@@ -32,7 +32,7 @@ def slow(allowed: Sequence[Contraction], others_than_slices: float) -> Constrain
     fastest["slices"] = others_than_slices / 2
     if (
         "mma" in fastest and "sm90" in fastest
-    ):  # and mma, beside wgmma, for those of so few tiles that its small ones win
+    ):  # and mma, beside wgmma, for results of few tiles, where its small tiles win
         fastest["mma"] = min(fastest["mma"], _MMA_SHARE * fastest["sm90"])
     return Constraint(
         "slow",

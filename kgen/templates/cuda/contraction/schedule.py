@@ -12,20 +12,21 @@ from kgen.templates.cuda import common
 from kgen.templates.cuda.contraction.tiles import STEP, TILES, Tile, WarpgroupTile
 
 LONGEST_ROW = 32768  # elements of a row that a block splits from its registers; longer rows are read twice
-WIDEST_SPAN = 64  # columns that are reduced together; a warp finishes so many at once in all but the smallest tiles
+WIDEST_SPAN = 64  # columns that are reduced together; a warp finishes 64 at once in all but the smallest tiles
 
-#: Elements of k; the library's tensor cores promote their sums after so many. Truncation allows no more on positive
-#: data, where errors do not cancel.
+#: Elements of k between promotions of the library's sums in tensor cores. Truncation allows no more on positive data,
+#: where errors do not cancel.
 LIBRARY_INTERVAL = 128
 
-#: Of k, by promotion interval: in shorter float32 sums of positive products, PyTorch has less than half of the
-#: interval's error.
+#: The least k of each promotion interval. In shorter float32 sums of positive products, PyTorch has less than half of
+#: the interval's error.
 _LEAST_K = {16: 1, 64: 96, 128: 512}
 #: Elements of a result. PyTorch shares the sums of a few rows among many threads, and loses 0.7e-7 of positive sums.
 #: Fewer elements are judged over several inputs, where twice that is the bound, and intervals of 64 lose 1.9e-7.
 _FEW_RESULTS = 4096
 
-#: Of k; up to it, storing a tile of half types takes as long as multiplying, and a second block multiplies meanwhile.
+#: Elements of k. Up to it, storing a tile of half types takes as long as multiplying, and a second block multiplies
+#: meanwhile.
 SHORT_K = 1024
 
 WHOLE_TERMS, ROUNDED_TERMS = "11+11", "9+9"  # bits of the high and the low term
@@ -64,7 +65,7 @@ class Shape:
 
     @property
     def few(self) -> bool:
-        """Whether PyTorch's sums are more exact than those of long promotion intervals, however long they are."""
+        """Whether PyTorch's sums, however long, are more exact than sums with long promotion intervals."""
         return self.matrices * self.rows * self.cols < _FEW_RESULTS
 
     def takes(self, interval: int) -> bool:
@@ -189,7 +190,8 @@ class Contraction(common.InTerms, Schedule):
         return self.of_tile.strip // self.cluster % self.shape.span == 0
 
     def fits(self, stages: int) -> bool:
-        """Whether a block can have so many stages, and with them as many neighbours as with two."""
+        """Whether a block can have ``stages`` stages, and as many neighbours on its multiprocessor as with two
+        stages."""
         if self.of_tile.shared_bytes(stages, self.ld) > self.task.hardware.shared_bytes_per_block:
             return False
         alone = self.variant == "whole" and self.tiles <= self.task.hardware.multiprocessors

@@ -14,8 +14,8 @@ from kgen.templates.cuda.contraction.cost import microseconds, splitting_microse
 from kgen.templates.cuda.contraction.schedule import LIBRARY_INTERVAL, ROUNDED_TERMS, WHOLE_TERMS, Contraction, Shape
 from kgen.templates.cuda.contraction.tiles import TILES
 
-#: Of k; from it on, terms may be rounded. That takes 2^-19.8 of each product (root mean square), and 2^-17.1 in the
-#: worst case. PyTorch's sums of so many products lose 2^-18.2.
+#: Elements of k. From it on, terms may be rounded. That takes 2^-19.8 of each product (root mean square), and 2^-17.1
+#: in the worst case. PyTorch's sums of 32768 products lose 2^-18.2.
 _ROUNDED_K = 32768
 
 lacks = common.lacking("contractions of our own need the tensor cores of sm_80 or later", 80)

@@ -40,8 +40,8 @@ from kgen.templates.cuda.contraction.schedule import LONGEST_ROW, WIDEST_SPAN, C
 from kgen.templates.cuda.contraction.space import lacks, space
 from kgen.templates.cuda.contraction.tiles import WarpgroupTile
 
-#: Of the splitting kernel: the longest row, in elements, for threads with so many groups of eight columns each. Longer
-#: rows are read twice.
+#: Of the splitting kernel: the longest row in elements, the threads of a block, and each thread's groups of eight
+#: columns. Longer rows are read twice.
 _SPLITS = (
     (512, 64, 1), (1024, 128, 1), (2048, 128, 2), (4096, 256, 2), (8192, 256, 4), (16384, 512, 4), (32768, 1024, 4),
 )  # fmt: skip
@@ -54,7 +54,7 @@ _MULTIPLYING, _FINISHING = (
     200,
 )  # registers of a thread for sums, and what is read ahead of them, of the 232 that it has
 _MOST_AHEAD = 4  # bytes that are read ahead for each element of a result, and operands
-_STRIP_COLS = 32  # columns; a warp finishes so many of sums in memory at once, or a span
+_STRIP_COLS = 32  # columns of sums in memory that a warp finishes at once; a wider span has more
 
 #: The reductions of spans, by their kinds; moments and softmax take two passes.
 _OF_SPANS = ("sum", "product", "max", "min", "max_finite", "moments", "softmax")
@@ -89,7 +89,7 @@ def takes(program: Program) -> bool:
 
 
 def copied(program: Program) -> tuple[str, ...]:
-    """The right operand in float32, which is split into terms; those of half types are read where they are."""
+    """The right operand in float32, which is split into terms; operands of half types are read where they are."""
     return () if is_narrow(program.contraction.dtype) else (program.contraction.weight,)
 
 
@@ -257,7 +257,7 @@ class _Operands:
         return cls(x, right, prepared, Argument("workspace", "workspace", size=size), of.transposed)
 
     def arguments(self, others: list[Argument], split_before: bool) -> list[Argument]:
-        """All pointers in order, each once: the operands, unless they were split before, then those of the epilogue."""
+        """All pointers in order, each once: the operands, unless they were split before, then the epilogue's."""
         first = [] if split_before else list(dict.fromkeys((self.x, self.right)))
         behind = [self.workspace] if self.workspace else []
         prepared = [self.prepared] if self.prepared else []

@@ -53,9 +53,9 @@ class WarpgroupTile:
         return stages * (2 * 128 * 64 * 2 + 32)
 
     def slots(self, stages: int, terms: int, cluster: int) -> int:
-        """Slots of a ring: those of two terms have 128 rows, those of one have all rows of both operands.
+        """Slots of a ring: slots of two terms have 128 rows, slots of one term have all rows of both operands.
 
-        Behind those of one term lie the sums that a block gets from the others of its cluster.
+        Behind slots of one term lie the sums that a block gets from the others of its cluster.
         """
         if self.apart:
             return stages // 2

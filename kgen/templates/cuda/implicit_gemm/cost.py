@@ -15,9 +15,9 @@ from kgen.templates.cuda.implicit_gemm.schedule import SECTOR, multiple
 from kgen.templates.cuda.implicit_gemm.tiles import TILES, Tile
 
 _RATE = 2.0  # millions of products a microsecond and multiprocessor; about that of all large tiles
-#: Sectors that a multiprocessor stores a microsecond, whole and in parts. Whole ones come at the rate of a copy. Parts
-#: are those of level 1's problem 81 (benchmarks/results/kernelbench.md), measured on an H200 with elements 20 bytes
-#: apart.
+#: Sectors that a multiprocessor stores a microsecond, whole and in parts. Whole sectors come at the rate of a copy. The
+#: rate of parts is from level 1's problem 81 (benchmarks/results/kernelbench.md), measured on an H200 with elements 20
+#: bytes apart.
 _SECTORS, _PARTIAL_SECTORS = 1000.0, 600.0
 
 

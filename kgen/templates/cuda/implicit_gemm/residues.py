@@ -18,8 +18,8 @@ class Together:
     """Residues of the last dimension whose outputs a warp has and stores together: ``step`` neighbours for each place
     of the window.
 
-    ``sides`` are those of them that have taps. They share the windows of all. 16 rows of weights are ``channels`` rows
-    of each side.
+    ``sides`` are the residues that have taps. They share the windows of all residues. 16 rows of weights are
+    ``channels`` rows of each side.
     """
 
     step: int
@@ -80,7 +80,7 @@ def beside(window: Convolution, tile: Tile) -> int:
 
 
 def residues_of(program: Program, tile: Tile, row: Together | None) -> tuple[tuple[Residue, ...], ...]:
-    """The residues of the outputs that share their windows: those of a ``row`` that is stored together count as one."""
+    """The residues of the outputs that share their windows. Residues of a ``row`` that is stored together are one."""
     window = program.contraction.window
     if row is None:
         return window.residues[:1] if beside(window, tile) > 1 else window.residues

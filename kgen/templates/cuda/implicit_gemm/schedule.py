@@ -202,7 +202,7 @@ class Weights:
         most = max(math.prod(line.taps for line in residue) for residue in self.of.all_residues)
         if self.of.paired:  # two terms of x, by three halves as many of w
             return multiple(2 * most * self.of.chunks * self.of.chunk, self.of.block_k) * 3 // 2
-        products = self.of.products if self.of.staged else 1  # those of TF32 terms come from one stage
+        products = self.of.products if self.of.staged else 1  # all products of TF32 terms come from one stage
         return multiple(products * most * self.of.chunks * self.of.chunk, self.of.block_k)
 
     @property
@@ -216,7 +216,7 @@ class Weights:
 
     @property
     def elements(self) -> int:
-        """Elements of the operands' dtype that packed weights take; those of float32 have exponents."""
+        """Elements of the operands' dtype that packed weights take; weights of float32 have exponents."""
         return self.all_rows * (self.k // 2 + 1 if self.of.scaled else self.k)
 
     @property
@@ -332,9 +332,9 @@ class Outputs:
         """Classes of channels by the place in a sector where their pixels begin, where stores of a class begin with a
         sector.
 
-        0 where they do not: neighbours lie in one lane, or classes are so many that lanes would look up pixels for each
-        channel. At stride 2 few sectors are written in parts as it is; looking up took 7% of a transposed convolution
-        with GELU (H100).
+        0 where they do not: neighbours lie in one lane, or there are so many classes that lanes would look up pixels
+        for each channel. At stride 2 few sectors are written in parts as it is; looking up took 7% of a transposed
+        convolution with GELU (H100).
         """
         found = self.sector // math.gcd(self.sector, self.of.window.pixels_out)
         return (
@@ -401,7 +401,7 @@ class Room:
         )
 
     def fits(self, stages: int) -> bool:
-        """Whether as many blocks as the tile's registers allow have room for so many stages."""
+        """Whether as many blocks as the tile's registers allow have room for ``stages`` stages."""
         taken, hardware = self.shared_bytes(stages), self.of.task.hardware
         room = hardware.shared_bytes_per_multiprocessor // self.blocks - _ROOM
         return taken <= min(room, hardware.shared_bytes_per_block)

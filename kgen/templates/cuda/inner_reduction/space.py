@@ -97,7 +97,7 @@ def space(task: Task) -> Space:
     fewest, most = (n * task.hardware.multiprocessors for n in BLOCKS_A_MULTIPROCESSOR)
 
     def sharing(how: str, blocks: tuple[int, ...]) -> tuple[Axis, ...]:
-        """The axes where so many blocks share a row."""
+        """The axes where ``blocks`` blocks share a row."""
         row_per = tuple(r for r in ("line", "block") if r == "block" or online.strided)
         chosen = {
             "rows": (1,),
@@ -278,7 +278,7 @@ def _teams(program: Program, hardware: Hardware) -> dict[int, tuple[int, ...]]:
                 smallest.setdefault(steps, size)
 
         def busy(steps: int) -> float:
-            """Slots that hold columns, as a share of those of all blocks that the device runs beside each other."""
+            """Slots that hold columns, as a share of all slots of the blocks that the device runs beside each other."""
             size = smallest[steps]
             return program.cols / (steps * threads * size * _ring_vec(program)) * (resident // size * size) / resident
 

@@ -1,7 +1,7 @@
 """Axes that most values of a pointwise program are the same along, as the channels of images that one grid samples.
 
 grid_sample of 32 channels       places and weights of a pixel's neighbours hold for all channels
-resizing                         so do those of a row and a column
+resizing                         places and weights of a row and of a column hold for all channels
 """
 
 from __future__ import annotations

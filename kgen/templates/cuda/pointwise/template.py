@@ -67,7 +67,7 @@ def _orders(task: Task, program: Program) -> tuple[str, ...]:
     read = {x.tensor: bool(x.access.symbols & rows) for x in program.loads if x.tensor and x.level == ELEMENT}
     shared = sum(nbytes[t] for t, of_row in read.items() if not of_row)
     own = sum(nbytes[t] // program.rows for t in (*(t for t, of_row in read.items() if of_row), *task.kernel.outputs))
-    # Rows one after the other read what they share again after so many bytes.
+    # Rows that follow each other read shared tensors again after ``shared + own`` bytes.
     if program.rows > 1 and shared + own > task.hardware.l2_bytes // 2 and SHARED_PART * shared > own:
         return ("across", "forward")
     largest = max((nbytes[t] for t in read if task.used_before(t)), default=0)
@@ -160,7 +160,8 @@ class _Member:
 
 
 def _interleaved(accesses: Sequence[Load] | Sequence[Store], vec: int) -> dict[Any, _Member]:
-    """Accesses that make whole vectors together, as those of the first and of the second number of each pair do."""
+    """Accesses that make whole vectors together, such as accesses to the first and to the second number of each
+    pair."""
     groups: dict[tuple[str, Place], list[tuple[Any, int, int]]] = {}
     for access in accesses:
         count, number = access.access.interleaved(vec)

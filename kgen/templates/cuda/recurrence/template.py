@@ -1,7 +1,7 @@
 """Recurrent layers in CUDA: one cooperative kernel takes all steps, with the weights in registers.
 
-Tensor cores (mma) multiply states of half types. They multiply those of float32 in two float16 terms each, or else
-ordinary instructions do.
+Tensor cores (mma) multiply states of half types. States of float32 are split into two float16 terms for
+them, or multiplied by ordinary instructions.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class Recurrent(Schedule):
 
     @property
     def pitch(self) -> int:
-        """Elements from a state to the next one in shared memory. Those of 16 bits begin in other banks."""
+        """Elements from a state to the next one in shared memory. Neighbouring states of 16 bits begin in other
+        banks."""
         return self.k + 8 if self.tiled else self.k
 
     @property

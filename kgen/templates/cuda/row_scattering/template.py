@@ -59,7 +59,7 @@ class RowScattering(Schedule):
 
 
 def _fits(program: Program, rows: int) -> bool:
-    """Whether shared memory holds the results of so many rows, and enough blocks are left."""
+    """Whether shared memory holds the results of ``rows`` rows, and enough blocks are left."""
     elements = [(of, s.dtype) for s in program.scatters if (of := owned(program, s))]
     return rows == 1 or (
         program.rows >= FEWEST_ROWS * rows

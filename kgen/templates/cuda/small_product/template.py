@@ -67,7 +67,7 @@ class Small(common.Launched):
 
     @property
     def floats(self) -> int:
-        """Of shared memory for a matrix, in float32: the terms of both operands, then the sums."""
+        """Floats of shared memory for a matrix: the terms of both operands, then the sums."""
         lines = 16 * (max(self.row_tiles, self.col_tiles) if self.once else self.row_tiles + self.col_tiles)
         return -(-max(lines * self.line, self.of.rows * self.of.cols) // 4) * 4
 
@@ -162,7 +162,7 @@ def render(schedule: Small) -> Rendering:
 
 
 def _statements(program: Program, vec: int, read_from: dict[str, str]) -> tuple[list[str], list[str]]:
-    """Statements in front of a vector's elements, and those of each element."""
+    """Statements in front of a vector's elements, and statements of each element."""
     plan = passes_of(program, keep=True)
     (only,) = plan.passes
     outer, inner = common.load_statements(only.loads, vec, read_from)

@@ -24,7 +24,7 @@ from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Slide, Stor
 from kgen.compiler.rewrites.rewrite import Offer
 from kgen.templates.cuda import common
 
-MOST_SPAN = 16  # inputs of a row that one output reads from the first to the last: those of a strip stay in registers
+MOST_SPAN = 16  # inputs of a row from the first that an output reads to the last; registers hold a strip's inputs
 MOST_VALUES = 128  # inputs and totals of a thread, all in registers
 MOST_SHARED = 40 << 10  # bytes of a block's values of taps
 MOST_X = 8  # neighbouring outputs of a thread

@@ -1,8 +1,8 @@
 """Attention in CUDA: two contractions with an online softmax between, in one kernel (TMA and wgmma of sm_90).
 
 A block has 64 rows of queries to a warpgroup, and goes through tiles of keys and values. One more warpgroup loads these
-tiles. Operands of half types are multiplied as they are. Those of float32 are split into float16 terms, keys and values
-by a kernel in front.
+tiles. Operands of half types are multiplied as they are. Operands of float32 are split into float16 terms, keys
+and values by a kernel in front.
 """
 
 from __future__ import annotations
@@ -65,14 +65,15 @@ class Attention(common.InTerms, OfAttention):
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block: its queries, the tiles in flight, barriers, and a factor of each row."""
+        """Bytes of a block: its queries, the tiles in flight, barriers, and a factor of each row."""
         boxes, out_boxes = -(-self.parts.width // _BOX), -(-self.parts.out // _BOX)
         tiles = self.stages * self.terms * (boxes + out_boxes) * self.keys * 128
         return self.terms * boxes * self.rows * 128 + tiles + (2 + 4 * self.stages) * _BARRIER_BYTES + self.rows * 4
 
     @property
     def registers(self) -> int:
-        """Of a thread that multiplies: scores, probabilities as operands, the result, and what a tile adds to it."""
+        """Registers of a thread that multiplies: scores, probabilities as operands, the result, and a tile's part of
+        it."""
         result = padded(self.parts.out, 8) // 2 * (1 if self.narrow else 2)
         loose = _LOOSE if self.parts.scale is None else 0
         loose += _RESIDENT if self.blocks == "resident" else 0

@@ -69,7 +69,8 @@ class Wide(OfAttention):
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block: tiles, barriers, factors and powers of rows, and what its warpgroups tell each other of rows."""
+        """Bytes of a block: tiles, barriers, factors and powers of rows, and the values of rows that warpgroups
+        exchange."""
         queries, keys, values = self.slots
         tiles = max(self.stages * keys + _QUERY_SLOTS * queries, self.probabilities + self.value_stages * values)
         return tiles + 2 * (self.stages + _QUERY_SLOTS + self.value_stages) * _BARRIER_BYTES + _ROWS * 4 * (2 + 3 * 2)
