@@ -297,7 +297,7 @@ def render(schedule: Recurrent) -> Rendering:
     if halves:
         extents = [str(of.hidden * of.directions * halves // 2), *sizes_of(of).values()]
         args.append(Argument("workspace", "workspace", size=" * ".join(extents)))
-    terms = f"reinterpret_cast<__half*>(workspace + {kept} * {elements})"
+    terms = f"reinterpret_cast<float16_t*>(workspace + {kept} * {elements})"
     fields = [name for name in ("weight", "bias", "inner_weight", "inner_bias") if getattr(of.layers[-1], name)]
     layers = [
         [
@@ -331,7 +331,7 @@ def render(schedule: Recurrent) -> Rendering:
         "tiled": schedule.tiled,
         "turns": schedule.turns,
         "states_size": _states_size(schedule),
-        "state_type": symbol("__half") if schedule.split or schedule.rounded else element,
+        "state_type": symbol("__half" if schedule.split else "float16_t" if schedule.rounded else element),
         "lane_vectors": schedule.lane_vectors,
         "lane_rows": schedule.lane_rows,
         "term_exponent": _TERM_EXPONENT,
