@@ -33,7 +33,7 @@ from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-_PRODUCTS = ("contraction", "implicit_gemm")  # schedules whose kernels differ between the classes of accuracy
+_PRODUCTS = ("contraction", "implicit_gemm", "recurrence")  # schedules whose kernels differ between the classes of accuracy
 _CLEAN = "ERROR SUMMARY: 0 errors"
 _RACES_CLEAN = "RACECHECK SUMMARY: 0 hazards"
 
@@ -90,6 +90,9 @@ PROBLEMS = {
     "running": _Case("scan", "eval", "torch.cumsum(x, 1)", "", (70, 1032), 70),
     "long_running": _Case("scan", "eval", "torch.cumsum(x, 1)", "", (2, 100000), 2),
     "running_outside": _Case("scan", "eval", "torch.cumsum(x, 1)", "", (3, 70, 33), 3),
+    "steps": _Case("recurrence", "eval", "self.gru(x)[0]", "self.gru = nn.GRU(24, 136, bidirectional=True, batch_first=True)", (35, 6, 24), 19),
+    "wave": _Case("recurrence", "eval", "torch.cat(self.lstm(x)[1], 2)", "self.lstm = nn.LSTM(24, 104, 3)", (7, 19, 24), 5),
+    "turns": _Case("recurrence", "eval", "self.lstm(x)[0]", "self.lstm = nn.LSTM(24, 1024)", (4, 64, 24), 4),
     "attention": _Case("tiled_attention", "eval", "F.scaled_dot_product_attention(x, x, x, is_causal=True)", "", (2, 3, 150, 40), 2),
     "attention_masked": _Case("tiled_attention", "eval", "F.scaled_dot_product_attention(x, x, x, self.m)", "self.m = nn.Parameter(torch.randn(70, 70))",
                               (2, 3, 70, 40), 2),
@@ -101,6 +104,9 @@ PROBLEMS = {
                               "bfloat16"),
     "half_maps": _Case("pointwise", "eval", "torch.sigmoid(x) * self.s + 1", "self.s = nn.Parameter(torch.randn(1032))", (130, 1032), 70,
                        "bfloat16"),
+    "half_steps": _Case("recurrence", "eval", "self.gru(x)[0]", "self.gru = nn.GRU(24, 136, bidirectional=True, batch_first=True)", (35, 6, 24), 19,
+                        "bfloat16"),
+    "half_wave": _Case("recurrence", "eval", "torch.cat(self.lstm(x)[1], 2)", "self.lstm = nn.LSTM(24, 104, 3)", (7, 19, 24), 5, "bfloat16"),
     "half_attention": _Case("tiled_attention", "eval", "F.scaled_dot_product_attention(x, x, x, is_causal=True)", "", (2, 3, 150, 64), 2, "bfloat16"),
     "half_attention_masked": _Case("tiled_attention", "eval", "F.scaled_dot_product_attention(x, x, x, self.m)",
                                    "self.m = nn.Parameter(torch.randn(70, 70))", (2, 3, 70, 64), 2, "bfloat16"),
@@ -129,7 +135,7 @@ def get_inputs():
 
 
 def points(name: str, hardware: Hardware) -> Iterator[tuple[Design, Point]]:
-    """The covering set of the kernels of the first plan with one of the problem's schedule, for each class of accuracy.
+    """The covering set of the kernels of the smallest plan with one of the problem's schedule, for each class of accuracy.
 
     Raises :class:`ProblemError` where no plan has one.
     """
@@ -142,7 +148,7 @@ def points(name: str, hardware: Hardware) -> Iterator[tuple[Design, Point]]:
     for accuracy in (Accuracy.FP32, Accuracy.TF32) if case.schedule in _PRODUCTS else (Accuracy.FP32,):
         of = Design(problem, captured, hardware, accuracy)
         takes = (n for n, choice in enumerate(of.choices) if any(kernel.label.startswith(f"{case.schedule}[") for kernel in choice.kernels))
-        plan = next(takes, None)
+        plan = min(takes, key=lambda n: len(of.choices[n].kernels), default=None)
         if plan is None:
             raise ProblemError(f"{name}: no plan has a kernel of the schedule {case.schedule}")
         kernels, sets = of.options[plan].kernels, [space.covering_set() for space in of.choices[plan].spaces]

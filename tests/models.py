@@ -21,8 +21,9 @@ from kgen.codegen.render import Way, render
 from kgen.codegen.template import tasks
 from kgen.compiler.capture.capture import Capture, capture
 from kgen.compiler.fusion.steps import FusionPlan
-from kgen.compiler.graph.graph import OpGraph
+from kgen.compiler.graph.graph import Node, OpGraph
 from kgen.compiler.operators.facts import is_convolution
+from kgen.compiler.rewrites.recurrence import CALLS
 from kgen.devices.hardware import Hardware, cpu
 from kgen.problems.problem import LoadedProblem, Problem, load, read_problem
 from kgen.protocol import Accuracy
@@ -91,9 +92,12 @@ def graph(loaded: LoadedProblem) -> OpGraph:
 
 
 def in_tf32(found: Capture) -> Capture:
-    """A capture as if cuDNN multiplied every convolution in TF32."""
-    graphs = ((mode, replace(graph, nodes=tuple(replace(n, tf32=True, products=1) if is_convolution(n) else n for n in graph.nodes)))
-              for mode, graph in found.graphs)
+    """A capture as if cuDNN multiplied every convolution and every recurrent layer in TF32."""
+
+    def marked(node: Node) -> Node:
+        return replace(node, tf32=True, products=1) if is_convolution(node) or node.op in CALLS else node
+
+    graphs = ((mode, replace(graph, nodes=tuple(map(marked, graph.nodes)))) for mode, graph in found.graphs)
     return replace(found, graphs=tuple(graphs))
 
 

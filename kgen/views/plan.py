@@ -110,8 +110,8 @@ def page(console: Console, planned: Planned) -> None:
 
 
 def _precisions(precisions: Sequence[Precision]) -> Table:
-    """How each convolution is multiplied, by the library and by a kernel."""
-    table = grid("convolution", "cuDNN, predicted", "> products of a kernel", "why")
+    """How each product of cuDNN is multiplied, by the library and by a kernel."""
+    table = grid("product of cuDNN", "cuDNN, predicted", "> products of a kernel", "why")
     for of in precisions:
         table.add_row(of.name, "TF32" if of.tf32 else "float32", str(of.products), of.reason)
     return table

@@ -85,6 +85,7 @@ UNSEEN = {
     "scan_side_by_side": ("return torch.cumsum(x, 1)", "", "torch.randn(4, 100, 33)", "eval"),
     "recurrent_wave": ("return self.lstm(x)[0]", "self.lstm = nn.LSTM(128, 256, 6, batch_first=True)", "torch.randn(10, 512, 128)", "eval"),
     "recurrent_directions": ("return self.gru(x)[0]", "self.gru = nn.GRU(128, 200, bidirectional=True, bias=False)", "torch.randn(512, 10, 128)", "eval"),
+    "recurrent_states_tf32": ("return self.lstm(x, (self.h, self.h))[0]", "self.lstm, self.h = nn.LSTM(128, 256, 2), nn.Parameter(torch.randn(2, 10, 256))", "torch.randn(512, 10, 128)", "eval"),
     "half_recurrent_layer": ("return self.lstm(x)[0]", "self.lstm = nn.LSTM(64, 256).bfloat16()", "torch.randn(512, 10, 64).bfloat16()", "eval"),
     "convolution_tf32": ("return torch.relu(self.conv(x)) * self.s + x", "self.conv = nn.Conv2d(64, 64, 3, padding=1)\nself.s = nn.Parameter(torch.randn(64, 1, 1))", "torch.randn(4, 64, 30, 30)", "eval"),
     "convolution_of_three_channels": ("return torch.tanh(self.conv(x))", "self.conv = nn.Conv3d(3, 24, 3, stride=2, bias=False)", "torch.randn(4, 3, 9, 17, 17)", "eval"),

@@ -1,4 +1,4 @@
-"""Which convolutions count as in TF32, measured and predicted, and what follows for kernels."""
+"""Which convolutions and recurrent layers count as in TF32, measured and predicted, and what follows for kernels."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from models import captured, graph, made, source
 from kgen.compiler.graph.graph import OpGraph
 from kgen.compiler.rewrites.table import variants
 from kgen.devices.hardware import for_arch
+from kgen.problems.problem import LoadedProblem
 from kgen.protocol import Accuracy, LibraryProduct
 from kgen.tuning import precision
 from kgen.tuning.design import Design
@@ -73,6 +74,29 @@ def test_one_product_is_tried_only_where_cudnn_used_tf32_at_every_batch(
     accuracy: Accuracy, errors: tuple[tuple[int, float], ...], expected: set[object]
 ) -> None:
     assert products_of(errors, accuracy) == expected
+
+
+def layers() -> LoadedProblem:
+    return made(source("return self.lstm(x)[0]", "torch.randn(5, 4, 24)", "self.lstm = nn.LSTM(24, 32, 2)"), "eval")
+
+
+@pytest.mark.parametrize("errors, expected", [
+    (((4, ROUNDED), (1, ROUNDED)), {(True, 1)}), (((4, ROUNDED), (1, EXACT)), {(True, 3)}), (((4, EXACT),), {(False, 3)}),
+])
+def test_products_and_steps_of_recurrent_layers_are_marked_as_they_were_measured(
+    errors: tuple[tuple[int, float], ...], expected: set[tuple[bool, int]]
+) -> None:
+    product = LibraryProduct("aten._cudnn_rnn", (5, 4, 24), (128, 24), errors=errors)
+    ((_, found),) = precision.measured(captured(layers()), [product]).graphs
+    apart = next(variant.graph for variant in variants(found) if "layers_apart" in variant.rewrites)
+    assert {(n.tf32, n.products) for n in apart.nodes if n.op in ("linear", "lstm")} == expected
+
+
+@pytest.mark.parametrize("accuracy, expected", [(Accuracy.PYTORCH, {0, 1, 2}), (Accuracy.FP32, {0, 2}), (Accuracy.TF32, {0, 1, 2})])
+def test_states_are_one_term_only_where_pytorch_multiplies_in_tf32(accuracy: Accuracy, expected: set[object]) -> None:
+    loaded = layers()
+    of = Design(loaded.problem, precision.guessed(captured(loaded)), for_arch("sm_90a"), accuracy)
+    assert {params["terms"] for option in of.options for kernel in option.kernels for params in kernel if "terms" in params} == expected
 
 
 @pytest.mark.parametrize("forward", ["F.avg_pool2d(self.conv(x), 2)", "self.conv(x).mean(2)"])

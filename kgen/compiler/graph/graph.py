@@ -141,8 +141,8 @@ class Node:
     table. ``call`` is the library's way of computing it from ``values``; ``None`` where the library has none.
     ``effect`` marks a node that is run for what it changes (a buffer), so it is never dropped or moved across others.
     ``parts`` are the operators that it decomposes into; ``origin`` is the node that it is a part of, if any. ``tf32``
-    says that PyTorch multiplies the operands of a convolution in TF32 at the captured batch size. ``products`` of
-    float16 terms are as accurate as PyTorch at every batch size. A rewrite keeps both.
+    says that PyTorch multiplies the operands of a convolution or of recurrent layers in TF32 at the captured batch
+    size. ``products`` of float16 terms are as accurate as PyTorch at every batch size. A rewrite keeps both.
     """
 
     name: str

@@ -110,10 +110,10 @@ def _replaced(graph: OpGraph, node: Node, of: Layers, wave: bool) -> OpGraph:
     last: dict[int, list[str]] = {at: [] for at in wanted if at != OUTPUT}
     x = of.x
     for first in range(0, of.depth, of.depth if wave else 1):
-        graph, products = _products(graph, of, x, first, nodes)
+        graph, products = _products(graph, node, of, x, first, nodes)
         depth = of.depth if wave else 1
         read = OUTPUT in wanted or first + depth < of.depth
-        made = _recurrence(graph, of, products, first, depth, nodes, last.keys() | ({OUTPUT} if read else set()))
+        made = _recurrence(graph, node, of, products, first, depth, nodes, last.keys() | ({OUTPUT} if read else set()))
         x = made.get(OUTPUT, x)
         for at, names in last.items():
             names.append(made[at])
@@ -124,7 +124,7 @@ def _replaced(graph: OpGraph, node: Node, of: Layers, wave: bool) -> OpGraph:
     return graph.pruned()
 
 
-def _products(graph: OpGraph, of: Layers, x: str, layer: int, nodes: list[Node]) -> tuple[OpGraph, str]:
+def _products(graph: OpGraph, call: Node, of: Layers, x: str, layer: int, nodes: list[Node]) -> tuple[OpGraph, str]:
     """The node of a layer's input products: of both directions, with their weights one behind the other."""
     params = of.params[layer * of.directions : (layer + 1) * of.directions]
     operands = []
@@ -146,14 +146,15 @@ def _products(graph: OpGraph, of: Layers, x: str, layer: int, nodes: list[Node])
     columns = of.directions * graph.type(params[0][0]).shape[0]
     type_ = Tensor((*of_x.shape[:2], columns), of_x.dtype, (*of_x.multiples[:2], 0))
     name = graph.fresh(f"{of.name}_products_{layer}" if of.depth > 1 else f"{of.name}_products")
-    nodes.append(Node(name, "linear", (x, *operands), type_, functional("linear", *(X, Y, Z)[: len(operands) + 1])))
+    product = functional("linear", *(X, Y, Z)[: len(operands) + 1])
+    nodes.append(Node(name, "linear", (x, *operands), type_, product, tf32=call.tf32, products=call.products))
     return graph, name
 
 
 def _recurrence(
-    graph: OpGraph, of: Layers, products: str, first: int, depth: int, nodes: list[Node], results: set[int]
+    graph: OpGraph, call: Node, of: Layers, products: str, first: int, depth: int, nodes: list[Node], results: set[int]
 ) -> dict[int, str]:
-    """The nodes of the results of some layers."""
+    """The nodes of the results of some layers of the library's ``call``."""
     type_ = next(n.type for n in nodes if n.name == products)
     inputs: list[Operand] = [products, *of.states]
     for number in range(first * of.directions, (first + depth) * of.directions):
@@ -186,6 +187,8 @@ def _recurrence(
                 each if result == OUTPUT else final,
                 None,
                 (*attrs.items(), ("result", result)),
+                tf32=call.tf32,
+                products=call.products,
             )
         )
     return made

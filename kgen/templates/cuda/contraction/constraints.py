@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Sequence
 
 from kgen.codegen.space import Constraint
-from kgen.protocol import Accuracy
 from kgen.templates.cuda.contraction.cost import microseconds
 from kgen.templates.cuda.contraction.schedule import LIBRARY_INTERVAL, SHORT_K, Contraction, Shape
 from kgen.templates.cuda.contraction.tiles import STEP, TILES
@@ -44,13 +43,13 @@ def slow(allowed: Sequence[Contraction], others_than_slices: float) -> Constrain
     )
 
 
-def constraints(shape: Shape, accuracy: Accuracy) -> tuple[Constraint[Contraction], ...]:
+def constraints(shape: Shape, tf32: bool) -> tuple[Constraint[Contraction], ...]:
     """The constraints of every space; :func:`slow` needs the predicted times of what they allow."""
     one_product = Constraint(
         "one_product",
         ("products",),
         "one product of float16 terms is only as accurate as TF32, and the accuracy class asks for more",
-        lambda s: s.products == 3 or accuracy is Accuracy.TF32 or shape.narrow,
+        lambda s: s.products == 3 or tf32 or shape.narrow,
     )
     return (
         one_product,

@@ -22,7 +22,7 @@ lacks = common.lacking("contractions of our own need the tensor cores of sm_80 o
 
 
 def space(task: Task) -> Space:
-    shape, rough = Shape.of(task), Space(partial(Contraction, task), (), constraints(Shape.of(task), task.accuracy))
+    shape, rough = Shape.of(task), Space(partial(Contraction, task), (), constraints(Shape.of(task), task.tf32))
     wgmma = task.hardware.capability == 90
 
     def fastest(axes: tuple[Axis, ...]) -> float:

@@ -1,10 +1,14 @@
 // The products of 16 rows of a weight and of `count` states of 16 bits in shared memory, 16 states at a time, over
 // TILES of 16 of k. A lane has the numbers of the weight that `multiply` (mma) takes from it. States lie PITCH apart.
-// The sum of row r and state b goes to products[r * S + b].
-template <int TILES, int PITCH, int S, typename Multiply>
+// The sum of row r and state b goes to products[r * S + b], as `finish` makes it of the lane's first or second row.
+struct AsItIs {
+    __device__ float operator()(const float sum, int) const { return sum; }
+};
+
+template <int TILES, int PITCH, int S, typename Multiply, typename Finish = AsItIs>
 __device__ __forceinline__ void multiply_half_states(
     const uint32_t (&weights)[TILES][4], const uint32_t states, const int count, float* products,
-    const Multiply multiply
+    const Multiply multiply, const Finish finish = Finish()
 ) {
     const int lane = threadIdx.x % 32;
     #pragma unroll 1
@@ -21,7 +25,7 @@ __device__ __forceinline__ void multiply_half_states(
         #pragma unroll
         for (int i = 0; i < 8; ++i) {
             const int row = lane / 4 + i % 4 / 2 * 8, b = first + i / 4 * 8 + lane % 4 * 2 + i % 2;
-            if (b < count) products[row * S + b] = sums[i / 4][i % 4];
+            if (b < count) products[row * S + b] = finish(sums[i / 4][i % 4], i % 4 / 2);
         }
     }
 }

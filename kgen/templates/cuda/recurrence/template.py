@@ -1,7 +1,7 @@
 """Recurrent layers in CUDA: one cooperative kernel takes all steps, with the weights in registers.
 
-Tensor cores (mma) multiply states of half types. States of float32 are split into two float16 terms for
-them, or multiplied by ordinary instructions.
+Tensor cores (mma) multiply states of half types. States of float32 are split into two float16 terms for them, or
+rounded to one where PyTorch multiplies in TF32. Ordinary instructions multiply other states.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _MOST_IN_FLIGHT = 8  # vectors of a thread
 _MMA_ROWS, _MMA_STATES = 16, 16  # of a weight, and of the batch, that a warp's products of half types take
 _MOST_LANE_VECTORS = 8  # of a state of float32 that is split
 _MOST_HELD = 16  # vectors of such states that a lane waits for
+_TERM_EXPONENT = 12  # of a state: its one term is as accurate as TF32 from 2^-26 to 2^4, and infinite beyond
 _SPLIT_REGISTERS = 24  # for sums and states of split terms
 _OTHER_REGISTERS = 48  # of a thread, for addresses and what is loaded
 
@@ -35,7 +36,7 @@ class Recurrent(Schedule):
     units: int = parameter("hidden units of a block")
     warps: int = parameter("warps of a block")
     slice: int = parameter("rows of the batch that a team of blocks takes through the steps")
-    terms: int = parameter("float16 terms of a number of float32, for tensor cores: 2, or 1 for the number itself")
+    terms: int = parameter("terms of 16 bits of a number, for tensor cores: 1 or 2; 0 multiplies the number itself")
     together: int = parameter("rows of the batch that a warp multiplies at once")
 
     @property
@@ -53,9 +54,14 @@ class Recurrent(Schedule):
         return self.terms == 2
 
     @property
+    def rounded(self) -> bool:
+        """Whether numbers of float32 are one float16 term, which blocks give each other beside the number."""
+        return self.terms == 1 and not self.narrow
+
+    @property
     def tiled(self) -> bool:
         """Whether tensor cores multiply."""
-        return self.narrow or self.split
+        return self.terms > 0
 
     @property
     def threads(self) -> int:
@@ -87,8 +93,8 @@ class Recurrent(Schedule):
 
     @property
     def per_vector(self) -> int:
-        """Elements of 16 bytes."""
-        return 16 // nbytes(self.of.dtype)
+        """Elements of 16 bytes of a state that blocks give each other."""
+        return 8 if self.rounded else 16 // nbytes(self.of.dtype)
 
     @property
     def groups(self) -> int:
@@ -152,7 +158,7 @@ class Recurrent(Schedule):
 
     @property
     def shared_bytes(self) -> int:
-        of_states = (2 if self.tiled else 4) * self.terms * self.padded_slice * self.pitch
+        of_states = (2 if self.tiled else 4) * _states_size(self)
         of_exponents = 4 * self.padded_slice if self.split else 0
         of_products = 4 * self.splits * self.padded_rows * self.slice
         return (of_states + of_exponents + of_products) * (2 if self.of.depth > 1 else 1)
@@ -165,7 +171,7 @@ class Recurrent(Schedule):
         elements = self.owned * (self.of.cell.gates * (1 + inner) + len(self.of.cell.states) * self.turns)
         if self.split:
             return weights + elements + max(4 * self.lane_vectors * self.lane_rows, _SPLIT_REGISTERS) + _OTHER_REGISTERS
-        products = 12 if self.narrow else self.warp_rows * self.together + 4 * self.together
+        products = 12 if self.tiled else self.warp_rows * self.together + 4 * self.together
         return weights + elements + 4 * (2 if self.ahead else 1) * self.in_flight + products + _OTHER_REGISTERS
 
 
@@ -181,6 +187,11 @@ def takes(program: Program) -> bool:
 def _weights(of: Recurrence) -> int:
     """Elements of all weights that the steps need."""
     return sum(of.rows * of.hidden * (2 if layer.inner_weight else 1) for layer in of.layers)
+
+
+def _states_size(schedule: Recurrent) -> int:
+    """Elements of the states of a slice in shared memory, with all their terms."""
+    return max(schedule.terms, 1) * schedule.padded_slice * schedule.pitch
 
 
 def _batch(program: Program) -> int:
@@ -199,11 +210,12 @@ def space(task: Task) -> Space:
     units = tuple(dict.fromkeys(min(n, of.hidden) for n in (least, -(-least // 4) * 4, 2 * least, 4 * least)))
     batch = _batch(program)
     slices = tuple(dict.fromkeys(min(-(-batch // parts), _MOST_SLICE) for parts in (1, 2, 4)))
+    terms = (1,) if is_narrow(of.dtype) else (1, 2, 0) if task.tf32 else (2, 0)
     axes = (
         Axis("units", units),
         Axis("warps", (8, 12, 16, 4)),
         Axis("slice", slices),
-        Axis("terms", (1,) if is_narrow(of.dtype) else (2, 1)),
+        Axis("terms", terms),
         Axis("together", (_MMA_STATES,) if is_narrow(of.dtype) else (_MMA_STATES, 2, 4, 1)),
     )
     return Space(
@@ -256,6 +268,12 @@ def space(task: Task) -> Space:
                 lambda s: not s.split or s.lane_vectors <= _MOST_LANE_VECTORS,
             ),
             Constraint(
+                "whole_vectors",
+                ("terms",),
+                "blocks give each other whole vectors of terms",
+                lambda s: not s.tiled or of.hidden % s.per_vector == 0,
+            ),
+            Constraint(
                 "whole_groups",
                 ("slice", "terms", "together"),
                 "a group of rows that is larger than a slice multiplies zeros",
@@ -276,14 +294,17 @@ def render(schedule: Recurrent) -> Rendering:
         output or f"{workspace} + {of.depth - 1} * {elements}"
     ]
     kept = of.depth - bool(output)  # layers whose outputs are no result
-    if kept:
-        extents = [str(of.hidden * of.directions * kept), *sizes_of(of).values()]
-        args.append(Argument("workspace", "workspace", size=" * ".join(extents) + (" // 2" if schedule.narrow else "")))
+    halves = kept if schedule.narrow else 2 * kept + of.depth * schedule.rounded  # of floats in the workspace
+    if halves:
+        extents = [str(of.hidden * of.directions * halves // 2), *sizes_of(of).values()]
+        args.append(Argument("workspace", "workspace", size=" * ".join(extents)))
+    terms = f"reinterpret_cast<float16_t*>(workspace + {kept} * {elements})"
     fields = [name for name in ("weight", "bias", "inner_weight", "inner_bias") if getattr(of.layers[-1], name)]
     layers = [
         [
             *(pointer(tensor) if (tensor := getattr(layer, name)) else "nullptr" for name in fields),
             memories[number // of.directions],
+            *([f"{terms} + {number // of.directions} * {elements}"] if schedule.rounded else []),
         ]
         for number, layer in enumerate(of.layers)
     ]
@@ -294,6 +315,7 @@ def render(schedule: Recurrent) -> Rendering:
     ]
     own = [a for a in args if a.tensor in (of.products, *of.states) or a.name in dict(last).values()]
     shared = recurrent_context(of, "cuda")
+    in_halves = schedule.narrow or schedule.rounded  # as blocks give states to each other
     context = {
         **shared,
         "threads": schedule.threads,
@@ -306,23 +328,27 @@ def render(schedule: Recurrent) -> Rendering:
         "padded_rows": schedule.padded_rows,
         "narrow": schedule.narrow,
         "split": schedule.split,
+        "rounded": schedule.rounded,
+        "tiled": schedule.tiled,
         "turns": schedule.turns,
-        "terms": schedule.terms,
-        "state_type": symbol("__half") if schedule.split else element,
+        "states_size": _states_size(schedule),
+        "state_type": symbol("__half" if schedule.split else "float16_t" if schedule.rounded else element),
         "lane_vectors": schedule.lane_vectors,
         "lane_rows": schedule.lane_rows,
+        "term_exponent": _TERM_EXPONENT,
+        "term_scale": f"{2.0**_TERM_EXPONENT}f",
         "type": element,
-        "vector": "uint4" if schedule.narrow else "float4",
+        "vector": "uint4" if in_halves else "float4",
         "per_vector": schedule.per_vector,
         "pitch": schedule.pitch,
         "warps": schedule.warps,
         "groups": schedule.groups,
         "tiles": schedule.tiles,
         "splits": schedule.splits,
-        "mma": symbol(DTYPES[of.dtype].mma) if schedule.narrow else "",
-        "peek": symbol("peek_halves" if schedule.narrow else "peek"),
+        "mma": symbol(DTYPES[of.dtype if schedule.narrow else "float16"].mma) if in_halves else "",
+        "peek": symbol("peek_halves" if in_halves else "peek"),
         "publish": symbol("publish_half" if schedule.narrow else "publish"),
-        "is_published": symbol("halves_are_published" if schedule.narrow else "is_published"),
+        "is_published": symbol("halves_are_published" if in_halves else "is_published"),
         "padded_slice": schedule.padded_slice,
         "owned": schedule.owned,
         "vectors": schedule.vectors,
@@ -336,7 +362,10 @@ def render(schedule: Recurrent) -> Rendering:
         "layers": layers,
         "last": last,
         "kept": [state for state in of.cell.states if state in shared["used"] or state in dict(last)],
-        "begins": [(workspace, f"{kept} * {elements}")] * bool(kept) + [(output, elements)] * bool(output),
+        "begins": [
+            *([("workspace", f"{halves} * {elements} * {nbytes('float16')}")] if halves else []),
+            *([(output, f"{elements} * {nbytes(of.dtype)}")] if output else []),
+        ],
     }
     found = rendering(schedule, args, context)
     mine = {"parameters": ", ".join(map(declared, own)), "arguments": ", ".join(a.name for a in own)}
