@@ -201,6 +201,12 @@ def test_modules_import_only_the_packages_that_they_may() -> None:
     assert not _lines(wrong)
 
 
+def test_what_a_worker_is_not_watched_for_is_never_imported_by_the_evaluator() -> None:
+    from kgen.evaluator.strict.names import UNUSED
+
+    assert {("kgen.evaluator", package) for package in UNUSED} <= set(NEVER)
+
+
 @pytest.mark.parametrize(("importer", "imported"), NEVER)
 def test_stage_does_not_reach_back(importer: str, imported: str) -> None:
     found = [i for i in imports() if _within(i.importer, importer) and _within(i.imported, imported)]

@@ -168,6 +168,25 @@ NEAREST = frozenset(
         "kgen.evaluator.strict.subject",
     }
 )
+#: Packages that the evaluator never imports. A process has them where it captures, too: no worker calls what is in
+#: them.
+UNUSED = tuple(
+    f"kgen.{name}"
+    for name in (
+        "agent",
+        "cli",
+        "cluster",
+        "codegen",
+        "compiler",
+        "optimized",
+        "serve",
+        "store",
+        "templates",
+        "tuning",
+        "views",
+    )
+)
+_UNUSED_PREFIXES = tuple(f"{name}." for name in UNUSED)
 ABSENT = object()
 Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
 
@@ -191,13 +210,14 @@ def _classes() -> list[tuple[str, type]]:
 
 
 def own_names() -> list[Names]:
-    """The namespaces of kgen's loaded modules and of their classes, with their present contents."""
+    """The namespaces of the loaded modules of kgen that a worker may use, and of their classes, with their present
+    contents."""
     table: list[Names] = []
     for name, module in list(sys.modules.items()):
-        if is_kgens(name):
-            table.append(_kept(name, vars(module), lambda _: True))
+        if is_kgens(name) and name not in UNUSED and not name.startswith(_UNUSED_PREFIXES):
+            table.append(_all_kept(name, vars(module)))
             tables = [(f"{name}.{key}", value) for key, value in vars(module).items() if isinstance(value, dict)]
-            table += [_kept(label, value, lambda _: True) for label, value in tables if not label.endswith("__")]
+            table += [_all_kept(label, value) for label, value in tables if not label.endswith("__")]
             own = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name]
             table += [kept for kind in own for kept in _kept_class(f"{name}.{kind.__qualname__}", kind)]
     return table
@@ -210,6 +230,10 @@ def _kept(label: str, namespace: Mapping[str, Any], wanted: Callable[[Any], bool
         if wanted(value) and f"{label}.{name}" not in _REPLACED_BY_TORCH
     )
     return label, namespace, kept
+
+
+def _all_kept(label: str, namespace: Mapping[str, Any]) -> Names:
+    return label, namespace, tuple(namespace.items())
 
 
 def replacements(
@@ -308,4 +332,5 @@ def _kept_class(label: str, kind: type) -> list[Names]:
     """The attributes of a class, and the inherited names that it must not define."""
     own = vars(kind)
     inherited = {name for base in kind.__mro__[1:] for name in vars(base)} - set(own)
-    return [_kept(label, own, lambda _: True), (label, own, tuple((name, ABSENT) for name in inherited))]
+    kept = _all_kept(label, own) if is_kgens(label) else _kept(label, own, lambda _: True)
+    return [kept, (label, own, tuple((name, ABSENT) for name in inherited))]

@@ -1,9 +1,12 @@
 """The comparison of names that a foreign candidate must not replace."""
 
+import sys
+from types import ModuleType
+
 import pytest
 
 from kgen.evaluator.strict import names, versions
-from kgen.evaluator.strict.names import ABSENT, replacements
+from kgen.evaluator.strict.names import ABSENT, UNUSED, own_names, replacements
 
 
 @pytest.fixture(autouse=True, params=["by versions", "by contents"])
@@ -62,3 +65,11 @@ def test_names_beside_one_that_changes_are_still_compared():
     space["other"] = one
     compare()
     assert noted == ["it replaced space.other"]
+
+
+def test_packages_that_a_worker_never_uses_are_not_compared(monkeypatch):
+    for package in (*UNUSED, "kgen.evaluator"):
+        monkeypatch.setitem(sys.modules, f"{package}.made_up", ModuleType("made_up"))
+    labels = {label for label, *_ in own_names()}
+    assert "kgen.evaluator.made_up" in labels and "kgen.protocol" in labels
+    assert not [label for label in labels if label.startswith(UNUSED)]
