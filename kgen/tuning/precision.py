@@ -63,7 +63,7 @@ def guessed(capture: Capture) -> Capture:
 
 
 def _kind(graph: OpGraph, node: Node) -> tuple[object, ...]:
-    """The operator of a call of cuDNN, its shapes and its attributes, as in a :class:`~kgen.protocol.LibraryProduct`."""
+    """The operator of a call of cuDNN, its shapes and its attributes, as in :class:`~kgen.protocol.LibraryProduct`."""
     if node.op in CALLS:
         of = layers_of(graph, node)
         assert of is not None
