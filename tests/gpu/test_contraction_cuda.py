@@ -61,12 +61,13 @@ class Judging:
 
     @property
     def candidates(self) -> list[Candidate]:
-        """Over a covering set of the space of the first plan, which is the contraction alone, or at each variant's first."""
+        """Over a covering set of the space of the plan with a kernel, or at each variant's first."""
         of = self.design
-        (kernel,), space = of.options[0].kernels, of.choices[0].spaces[0]
+        number = next(number for number, option in enumerate(of.options) if option.kernels)
+        (kernel,), space = of.options[number].kernels, of.choices[number].spaces[0]
         firsts = {(p["variant"], p["products"]): p for p in reversed(kernel)}
         chosen = space.covering_set() if self.whole else tuple(firsts.values())
-        return [of.candidate(Point(0, (kernel.index(params),))) for params in chosen]
+        return [of.candidate(Point(number, (kernel.index(params),))) for params in chosen]
 
 
 @lru_cache(maxsize=None)
