@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from kgen.tuning.design import Design
 from kgen.tuning.network import catalogue, is_network, with_library
 from kgen.tuning.search import Point
 from kgen.tuning.tasks.parts import Catalogue
+from kgen.tuning.tasks.task import TaskMaker
 from kgen.tuning.tasks.unit import text_hash, units
 
 
@@ -36,6 +38,15 @@ def test_equal_layers_are_one_task(found: Catalogue) -> None:
     layers = [part for part in kernels(found) if "gelu" in part.operators]
     assert len(layers) == 12 and len({part.task.id for part in layers}) == 1
     assert found.uses[layers[0].task.id] == 12
+
+
+def test_kernel_that_names_first_what_it_stores_first_is_the_same_task(found: Catalogue) -> None:
+    of = design()
+    ((_, plan),) = of.choices[found.best].plans
+    maker, part = TaskMaker(of.hardware, of.accuracy, environment()), next(p for p in kernels(found) if p.operators == "linear, gelu")
+    kernel = next(k for k in plan.kernels if [*k.operators(plan.graph)] == ["linear", "gelu"])
+    task = maker.task(plan, replace(kernel, nodes=kernel.nodes[::-1]))
+    assert task and task.id == part.task.id and units(task, [next(part.variants())], 1)[0].library
 
 
 def test_layers_of_other_sizes_are_other_tasks(found: Catalogue) -> None:
