@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from queue import SimpleQueue
 
 import pytest
 from judges import CheapBuilder, CheapJudge, number_of
@@ -220,6 +221,23 @@ def test_candidate_that_compiles_to_what_is_known_to_be_right_is_its_duplicate()
         line.put(other)
         assert [v.evaluation.status for v in outcomes(line)] == [Status.OK, Status.DUPLICATE]
     assert watched.evaluated == []
+
+
+def test_builds_come_behind_those_that_were_asked_for_before() -> None:
+    begun, go_on = SimpleQueue[int](), threading.Event()
+
+    class Builder(CheapBuilder):
+        def build(self, source: str, behind: int = 0) -> BuildReport:
+            begun.put(behind)
+            assert go_on.wait(10)
+            return super().build(source)
+
+    with pipeline(judge(), builder=Builder(), jobs=3) as line:
+        for one in some(3):
+            line.put(one)
+        assert sorted(begun.get(timeout=10) for _ in range(3)) == [0, 1, 2]
+        go_on.set()
+        assert len(outcomes(line)) == 3
 
 
 def test_giving_up_drops_all_but_what_is_judged_by_then() -> None:
