@@ -1,6 +1,6 @@
 # make demo             look for a kernel that beats PyTorch on this machine, and write the best one found
 # make test             run the tests
-# make test-exhaustive  run all adversarial cases, all tests of the compiler, the evaluator, the templates, sweeps and the store, and GPU tests
+# make test-exhaustive  run all adversarial cases, all tests of commands, the compiler, the evaluator, reports, the store, sweeps and the templates, and GPU tests
 # make test-newest      run the tests with the newest torch that kgen admits, instead of the pinned one
 # make lint             check all Python files with ruff, and the types of the public names with mypy
 # make clean            remove what these made, but not what was measured (runs/)
@@ -34,7 +34,7 @@ test: $(TESTS_INSTALLED)
 	$(BIN)/python -m pytest --numprocesses=3 --dist=loadgroup --no-loadscope-reorder
 
 test-exhaustive: $(TESTS_INSTALLED)
-	$(BIN)/python -m pytest -m '' tests/adversarial tests/cluster tests/compiler tests/evaluator tests/store tests/templates tests/tuning tests/gpu
+	$(BIN)/python -m pytest -m '' tests/adversarial tests/cli tests/cluster tests/compiler tests/evaluator tests/report tests/store tests/templates tests/tuning tests/gpu
 
 test-newest: export PATH := $(CURDIR)/$(NEWEST)/bin:$(PATH)
 test-newest:

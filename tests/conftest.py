@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import gc
 import itertools
@@ -120,12 +121,23 @@ def compiled_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def assembled_once() -> Iterator[None]:
-    """Reports that this process writes share the text of the plotting library, whose assembly takes two seconds."""
+def assembled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Reports of all workers share the text of the plotting library, whose assembly takes two seconds."""
     from kgen.views.report import library
 
+    folder, assembled = tmp_path_factory.getbasetemp(), library.javascript
+    file = (folder.parent if os.environ.get("PYTEST_XDIST_WORKER") else folder) / "library.js"
+
+    @functools.cache
+    def javascript() -> str:
+        with open(f"{file}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not file.exists():
+                file.write_text(assembled(), encoding="utf-8")
+        return file.read_text(encoding="utf-8")
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library, "javascript", functools.cache(library.javascript))
+        patch.setattr(library, "javascript", javascript)
         yield
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from forking import Command, Forking
 
 from kgen.cli import main
 
@@ -26,6 +27,9 @@ PROBLEM = str(Path(__file__).parent / "problems" / "long_tail.py")
 
 #: A sweep that is short, because PyTorch is not compiled.
 SHORT_SWEEP = ("sweep", PROBLEM, "--device", "cpu", "--baselines", "eager")
+
+#: What runs in a process of its own.
+Process = subprocess.Popen[str] | Command
 
 _BRIEF = str(Path(__file__).parent / "brief.py")
 
@@ -76,8 +80,14 @@ class Home:
         """A ``kgen`` process that runs."""
         return self.popen([sys.executable, "-m", "kgen", *arguments], **environment)
 
-    def start_brief(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """A ``kgen`` process that runs, with short finals; so have those that it starts."""
+    def start_brief(self, *arguments: str, **environment: str) -> Process:
+        """A ``kgen`` process that runs, with short finals; so have those that it starts. Where servers are forked, it is
+        forked, too: imports would take most of its time."""
+        given = self.environment(**environment)
+        if given.get("FORKED_SERVERS"):
+            folder, owner, variables = json.loads(given["FORKED_SERVERS"])
+            if forked := Forking(Path(folder), owner, variables).command(_BRIEF, arguments, self.folder, given):
+                return forked
         return self.popen([sys.executable, _BRIEF, *arguments], **environment)
 
     def typed(self, *arguments: str, **environment: str) -> Ended:
@@ -115,7 +125,7 @@ class Home:
         return [" ".join(command) for pid, command in _processes(str(self.folder)) if pid != os.getpid()]
 
 
-def wait(process: subprocess.Popen[str]) -> Ended:
+def wait(process: Process) -> Ended:
     """Wait until a process has ended."""
     try:
         out, err = process.communicate(timeout=_PATIENCE)
@@ -124,7 +134,7 @@ def wait(process: subprocess.Popen[str]) -> Ended:
     return Ended(process.returncode, out, err)
 
 
-def wait_for_event(process: subprocess.Popen[str], kind: str, count: int = 1) -> None:
+def wait_for_event(process: Process, kind: str, count: int = 1) -> None:
     """Read what a sweep with ``--json`` tells until the ``count``-th event of a kind."""
     assert process.stdout is not None
     for line in process.stdout:
@@ -143,7 +153,7 @@ def seconds_until_none_is_left(home: Home) -> float:
     return time.monotonic() - started
 
 
-def end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[Ended, float]:
+def end(process: Process, number: signal.Signals) -> tuple[Ended, float]:
     """Send a signal; what became of the process, and after how many seconds."""
     started = time.monotonic()
     process.send_signal(number)

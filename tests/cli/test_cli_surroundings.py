@@ -41,7 +41,13 @@ def refused(done: subprocess.CompletedProcess[bytes], words: bytes) -> None:
     assert words in done.stderr
 
 
-@pytest.mark.parametrize("closed", [">&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-"])
+#: What others of the same test also state.
+FURTHER = pytest.mark.exhaustive
+
+
+@pytest.mark.parametrize(
+    "closed", [">&-", pytest.param("<&-", marks=FURTHER), pytest.param(">&- 2>&-", marks=FURTHER), "<&- >&- 2>&-"]
+)
 def test_closed_stream_is_like_a_reader_that_is_gone(won: Filled, closed: str) -> None:
     done = shell(f'"$@" {closed}', "history")
     assert (done.returncode, done.stderr) == (0, b"")
@@ -138,7 +144,7 @@ runpy.run_module("kgen", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3, 0.6, 1.2])
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(0.1, marks=FURTHER), 0.3, 0.6, pytest.param(1.2, marks=FURTHER)])
 def test_ctrl_c_while_kgen_starts_is_one_line_and_exit_code_130(tmp_path: Path, seconds: float) -> None:
     begun = tmp_path / "begun"
     code = _STARTS.format(begun=str(begun))

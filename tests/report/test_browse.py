@@ -198,7 +198,7 @@ def test_taken_port_is_told_in_one_line(served: Served) -> None:
 
 
 def test_missing_database_is_told_in_one_line(tmp_path: Path) -> None:
-    ended = Home(tmp_path).kgen("browse", "--port", "0")
+    ended = Home(tmp_path).typed("browse", "--port", "0")
     assert (ended.code, ended.out, len(ended.err.splitlines())) == (2, "", 1)
 
 

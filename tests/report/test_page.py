@@ -109,7 +109,7 @@ def filled(home: Home) -> Home:
 
 def test_command_writes_the_page(tmp_path: Path) -> None:
     home = filled(Home(tmp_path))
-    ended = home.kgen("report", "made_up", "-o", "page.html")
+    ended = home.typed("report", "made_up", "-o", "page.html")
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.startswith("written: page.html (")
     assert "made_up" in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -365,5 +365,5 @@ def test_killed_service_loses_no_accepted_evaluation(tmp_path: Path) -> None:
 
 
 def test_address_that_others_reach_needs_a_token(tmp_path: Path) -> None:
-    ended = Home(tmp_path).kgen("serve", "--host", "0.0.0.0", "--port", "0", "--device", "cpu")
+    ended = Home(tmp_path).typed("serve", "--host", "0.0.0.0", "--port", "0", "--device", "cpu")
     assert ended.code == 2 and "--tokens FILE" in ended.err and ended.err.count("\n") == 1

@@ -16,7 +16,7 @@ import killed_sweeps
 import pytest
 from running import ROOT, SHORT_SWEEP, Ended, Home, end, seconds_until_none_is_left, wait, wait_for_event
 
-KILLS = int(os.environ.get("KGEN_KILLS", 12))
+KILLS = int(os.environ.get("KGEN_KILLS", 8))
 
 
 @dataclass(frozen=True)
