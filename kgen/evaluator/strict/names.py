@@ -188,6 +188,7 @@ UNUSED = tuple(
 )
 _UNUSED_PREFIXES = tuple(f"{name}." for name in UNUSED)
 ABSENT = object()
+_VERSION_BYTES = 8
 Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
 
 
@@ -265,7 +266,7 @@ def replacements(
 def _comparison(table: Sequence[Names], note: Callable[[str], None]) -> Callable[[], None]:
     """A function that notes names whose values have changed since this call.
 
-    Where Python keeps versions of namespaces, equal ones tell that nothing has changed. Otherwise keys and values of
+    Where Python keeps versions of namespaces, those with another version are compared. Otherwise keys and values of
     all namespaces in a row are compared by identity, without lookups, which miss the processor's cache. Where any
     differs, names are looked up. A namespace that changes in other names, such as counters, is looked up from then on.
     """
@@ -289,6 +290,9 @@ def _comparison(table: Sequence[Names], note: Callable[[str], None]) -> Callable
     spaces, keys_now, values_now, versions = in_a_row()
     versions_now = joined(versions)
 
+    def split(found: bytes) -> list[bytes]:
+        return [found[i : i + _VERSION_BYTES] for i in range(0, len(found), _VERSION_BYTES)]
+
     def look_up(names: Names) -> None:
         label, namespace, kept = names
         get = namespace.get
@@ -305,21 +309,28 @@ def _comparison(table: Sequence[Names], note: Callable[[str], None]) -> Callable
         nonlocal spaces, keys_now, values_now, versions, versions_now
         for names in changing:
             look_up(names)
-        found = joined(versions)
-        if found and found == versions_now:
+        found, before = joined(versions), versions_now
+        if found and found == before:
             return
-        versions_now = found  # before they are compared: what changes later is seen next time
-        if every(each(same, flat((*spaces, end)), keys_now)) and every(
+        versions_now = found  # before contents are compared: what changes later is seen next time
+        if found:
+            moved = [one for one, *two in zip(steady, split(found), split(before)) if two[0] != two[1]]
+        elif every(each(same, flat((*spaces, end)), keys_now)) and every(
             each(same, flat((*each(values_of, spaces), end)), values_now)
         ):
             return
-        changed = [one for one in steady if not is_steady(one[1], *one[3:])]
+        else:
+            moved = steady
+        changed = [one for one in moved if not is_steady(one[1], *one[3:])]
+        if not changed:
+            return
         for names in flat(kept for kept, *_ in changed):
             look_up(names)
             changing.append(names)
-        steady[:] = [one for one in steady if every(one is not other for other in changed)]
+        stays = [every(one is not other for other in changed) for one in steady]
+        versions_now = joined(version for version, stay in zip(split(found), stays) if stay)
+        steady[:] = [one for one, stay in zip(steady, stays) if stay]
         spaces, keys_now, values_now, versions = in_a_row()
-        versions_now = joined(versions)
 
     return compare
 
