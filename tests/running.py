@@ -28,7 +28,7 @@ PROBLEM = str(Path(__file__).parent / "problems" / "long_tail.py")
 #: A sweep that is short, because PyTorch is not compiled.
 SHORT_SWEEP = ("sweep", PROBLEM, "--device", "cpu", "--baselines", "eager")
 
-#: What runs in a process of its own.
+#: A command in a process of its own.
 Process = subprocess.Popen[str] | Command
 
 _BRIEF = str(Path(__file__).parent / "brief.py")
