@@ -48,6 +48,7 @@ def test_the_share_of_own_kernels_is_told(found, more, label):
 @pytest.mark.parametrize("name", [
     "void at::native::vectorized_elementwise_kernel<4>", "nvjet_sm90_sss_128x128", "ampere_sgemm_128x64_tn",
     "void cublasLt::splitKreduce_kernel<32>", "Memcpy DtoD (Device -> Device)", "void cudnn::ops::nchwToNhwc",
+    "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, false>",
 ])
 def test_kernels_of_the_library_are_known_by_their_names(name):
     assert profile.library_ns({name: 100, "row_gelu_softmax": 200}) == 100
