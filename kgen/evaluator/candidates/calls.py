@@ -169,8 +169,8 @@ class TimedCalls:
     # Requests
 
     def rehearse(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Map the pool of inputs, and do once what the harness does before a timed call: a GPU loads each kernel when it
-        is first launched, which takes long."""
+        """Map the pool of inputs, and run the harness's kernels of a timed call once. A GPU loads a kernel when it is
+        first launched, which takes long."""
         self.frees = request["frees"]
         self.runtime.fill_allocations(False)
         arena = Arena.open(fds[0], request["pool_bytes"], self.place)
