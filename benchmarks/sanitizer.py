@@ -51,8 +51,10 @@ class _Case(NamedTuple):
     shape: tuple[int, ...]
     rows: int
     dtype: str | None = None
+    tools: tuple[str, ...] = TOOLS
 
 
+_WRITES_UNSEEN = TOOLS[:3]  # initcheck misses what cuBLAS's products of bfloat16 write, and the steps read it
 #: The sizes are small and unaligned, and still have clusters, teams, split-K, large tiles and shared tiles.
 PROBLEMS = {
     "linear": _Case("contraction", "eval", "self.linear(x).relu()", "self.linear = nn.Linear(1030, 258)", (130, 1030), 130),
@@ -105,8 +107,8 @@ PROBLEMS = {
     "half_maps": _Case("pointwise", "eval", "torch.sigmoid(x) * self.s + 1", "self.s = nn.Parameter(torch.randn(1032))", (130, 1032), 70,
                        "bfloat16"),
     "half_steps": _Case("recurrence", "eval", "self.gru(x)[0]", "self.gru = nn.GRU(24, 136, bidirectional=True, batch_first=True)", (35, 6, 24), 19,
-                        "bfloat16"),
-    "half_wave": _Case("recurrence", "eval", "torch.cat(self.lstm(x)[1], 2)", "self.lstm = nn.LSTM(24, 104, 3)", (7, 19, 24), 5, "bfloat16"),
+                        "bfloat16", _WRITES_UNSEEN),
+    "half_wave": _Case("recurrence", "eval", "torch.cat(self.lstm(x)[1], 2)", "self.lstm = nn.LSTM(24, 104, 3)", (7, 19, 24), 5, "bfloat16", _WRITES_UNSEEN),
     "half_attention": _Case("tiled_attention", "eval", "F.scaled_dot_product_attention(x, x, x, is_causal=True)", "", (2, 3, 150, 64), 2, "bfloat16"),
     "half_attention_masked": _Case("tiled_attention", "eval", "F.scaled_dot_product_attention(x, x, x, self.m)",
                                    "self.m = nn.Parameter(torch.randn(70, 70))", (2, 3, 70, 64), 2, "bfloat16"),
@@ -172,8 +174,11 @@ def module(source: str) -> ModuleType:
     return found
 
 
-def run(folder: Path) -> None:
-    """Run each file of a folder on finite values, with a NaN in x, and with a NaN in each weight. Builds nothing."""
+def run(folder: Path, tool: str) -> None:
+    """Run each file of a folder that the tool checks. Builds nothing.
+
+    It runs on finite values, with a NaN in x, and with a NaN in each weight.
+    """
     import torch
     from torch.utils import cpp_extension
 
@@ -182,6 +187,8 @@ def run(folder: Path) -> None:
     for file in sorted(folder.glob("*.py")):
         name = file.name.split("-")[0]
         case = PROBLEMS[name]
+        if tool not in case.tools:
+            continue
         model = converted(module(file.read_text()).ModelNew().cuda(), case.dtype).train(case.mode == "train")
         x = torch.rand(case.rows, *case.shape[1:], device="cuda", dtype=getattr(torch, case.dtype or "float32"))
         with torch.no_grad():
@@ -197,7 +204,7 @@ def run(folder: Path) -> None:
 
 def check(tool: str, folder: Path) -> tuple[int, str]:
     """The number of errors that a tool found in the files of a folder, and its output."""
-    command = ["compute-sanitizer", "--tool", tool, sys.executable, __file__, "--run", str(folder)]
+    command = ["compute-sanitizer", "--tool", tool, sys.executable, __file__, "--run", str(folder), "--tool", tool]
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     text = done.stdout + done.stderr
@@ -208,12 +215,13 @@ def check(tool: str, folder: Path) -> tuple[int, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, metavar="FOLDER", help="run the files of this folder; the tools start this script so")
+    parser.add_argument("--tool", choices=TOOLS, default=TOOLS[0], help="with --run: the tool that runs this script")
     parser.add_argument("--only", nargs="+", default=[], choices=sorted(templates("cuda")), help="the problems of these schedules alone")
     parser.add_argument("--shares", type=int, default=4, help="processes of each tool that run beside each other (default 4)")
     parser.add_argument("--most", type=int, help="files of each problem, evenly; else all")
     arguments = parser.parse_args()
     if arguments.run:
-        run(arguments.run)
+        run(arguments.run, arguments.tool)
         return 0
     if shutil.which("compute-sanitizer") is None:
         raise DeviceError("compute-sanitizer is not on PATH: it comes with the CUDA toolkit")
@@ -236,7 +244,8 @@ def main() -> int:
             for errors, text in outputs:
                 print(text[-4000:] if errors else text[-200:], flush=True)
             ran = sum(f"{name}-{n:03}" in text for n, (name, _) in enumerate(sources.values()) for _, text in outputs)
-            rows.append({"tool": tool, "files": len(sources), "ran": ran, "errors": sum(errors for errors, _ in outputs)})
+            files = sum(tool in PROBLEMS[name].tools for name, _ in sources.values())
+            rows.append({"tool": tool, "files": files, "ran": ran, "errors": sum(errors for errors, _ in outputs)})
     if not arguments.only:
         notes = ("Files are the covering set of the kernels of one problem or more for each schedule. Each runs on finite values, "
                  "with a NaN in x, and with a NaN in each weight.")

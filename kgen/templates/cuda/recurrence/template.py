@@ -205,12 +205,15 @@ def space(task: Task) -> Space:
     program = task.program()
     of, hardware = program.recurrence, task.hardware
     assert of is not None
+    terms = (1,) if is_narrow(of.dtype) else (1, 2, 0) if task.tf32 else (2, 0)
     blocks = max(1, hardware.multiprocessors // len(of.layers))  # of a layer at most
     least = -(-of.hidden // blocks)
-    units = tuple(dict.fromkeys(min(n, of.hidden) for n in (least, -(-least // 4) * 4, 2 * least, 4 * least)))
+    counts, parts = [least, -(-least // 4) * 4, 2 * least, 4 * least], [1, 2, 4]
+    if terms[0] == 1:  # small slices of more units were fastest in two layers (docs/notes/recurrence.md)
+        counts, parts = [2 * least, *counts], parts[::-1]
+    units = tuple(dict.fromkeys(min(n, of.hidden) for n in counts))
     batch = _batch(program)
-    slices = tuple(dict.fromkeys(min(-(-batch // parts), _MOST_SLICE) for parts in (1, 2, 4)))
-    terms = (1,) if is_narrow(of.dtype) else (1, 2, 0) if task.tf32 else (2, 0)
+    slices = tuple(dict.fromkeys(min(-(-batch // part), _MOST_SLICE) for part in parts))
     axes = (
         Axis("units", units),
         Axis("warps", (8, 12, 16, 4)),
