@@ -1,5 +1,7 @@
 """Sweeps with cheap judges that are killed at random moments, again and again: ``python killed_sweeps.py FOLDER KILLS``.
 
+The file ``FOLDER/graphs`` has the capture of :data:`PROBLEM`, so that no process loads torch.
+
 Each sweep runs in a process of its own, forked from this one, which has everything loaded. It writes a line to
 ``FOLDER/begun`` when a candidate is about to be judged, and to ``FOLDER/told`` when it tells of a judged one.
 
@@ -10,6 +12,7 @@ notice of the second one, and how each ended.
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import signal
 import sys
@@ -23,10 +26,10 @@ from designs import CheapDesign
 from judges import CheapBuilder, CheapJudge, number_of
 
 from kgen.evaluator.pool import DevicePool
-from kgen.problems.problem import load, read_problem
+from kgen.problems.problem import read_problem
 from kgen.tuning import events, sweep
-from kgen.tuning.design import captured
 
+PROBLEM = replace(read_problem("linear_gelu_softmax"), mode="train")
 BUDGET = 75
 EQUAL_BUDGET = 12  # of the two equal sweeps
 DEVICES = 3
@@ -35,10 +38,9 @@ MOST_VERDICTS, LONGEST = 1, 0.03
 
 
 def main(folder: Path, kills: int) -> None:
-    problem = replace(read_problem("linear_gelu_softmax"), mode="train")
-    request = sweep.SweepRequest(problem, budget=BUDGET, jobs=2)
-    graphs = captured(load(problem))
-    design = CheapDesign(problem, graphs, CheapJudge(problem).hardware)
+    request = sweep.SweepRequest(PROBLEM, budget=BUDGET, jobs=2)
+    graphs = pickle.loads((folder / "graphs").read_bytes())
+    design = CheapDesign(PROBLEM, graphs, CheapJudge(PROBLEM).hardware)
     assert design.options  # worked out once, for all of them
     sweep.capture_apart, sweep.Design = lambda problem, *_, **__: (problem, graphs), lambda *_: design
     generator = random.Random(5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import signal
 import sys
@@ -15,6 +16,9 @@ from pathlib import Path
 import killed_sweeps
 import pytest
 from running import ROOT, SHORT_SWEEP, Ended, Home, end, seconds_until_none_is_left, wait, wait_for_event
+
+from kgen.problems.problem import load
+from kgen.tuning.design import captured
 
 KILLS = int(os.environ.get("KGEN_KILLS", 8))
 
@@ -36,6 +40,7 @@ class Killed:
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     """A sweep with cheap judges that was killed many times, and then ended."""
     home = Home(tmp_path_factory.mktemp("killed"))
+    (home.folder / "graphs").write_bytes(pickle.dumps(captured(load(killed_sweeps.PROBLEM))))
     script = str(Path(__file__).parents[1] / "killed_sweeps.py")
     ended = wait(home.popen([sys.executable, script, str(home.folder), str(KILLS)], PYTHONPATH=str(ROOT)))
     last, *equal = ended.out.splitlines()
