@@ -111,7 +111,9 @@ class Command:
 
     def _ended(self, timeout: float | None) -> int | None:
         if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
-            self.returncode = os.waitstatus_to_exitcode(int.from_bytes(self._status.read(4), sys.byteorder))
+            status = self._status.read(4)
+            assert len(status) == 4, "the process that waits for the command was killed"
+            self.returncode = os.waitstatus_to_exitcode(int.from_bytes(status, sys.byteorder))
             self._status.close()
         return self.returncode
 
