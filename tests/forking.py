@@ -9,6 +9,7 @@ serves until the process with the number ``OWNER`` ends. The first who needs it 
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
@@ -41,6 +42,7 @@ _READ_ONCE = ("PYTHON", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "GOMP_", "LD_", "TO
 _SET_BY_SERVERS = ("PYTHONPATH", "TORCH_NO_COMPILER_WRAPPER", "OPENBLAS_THREAD_TIMEOUT")
 #: Of the memory that is written between timed calls, half: PyTorch and kernels are timed alike, and most of a short sweep would be these writes.
 _CACHE_BYTES = 1 << 20
+_CLONE_NEWNS = 0x00020000
 _PATIENCE = 120.0  #: s; to load torch
 
 
@@ -192,7 +194,7 @@ def fork_servers(forking: Forking) -> None:
     def launch(control: int, modules: Sequence[str], log: int, environment: Mapping[str, str]) -> Any:
         if _read_once(environment) != _read_once(forking.environment):
             return started(control, modules, log, environment)
-        request = {"modules": list(modules), "environment": dict(environment), "folder": os.getcwd()}
+        request = {"modules": list(modules), "environment": dict(environment), "folder": os.getcwd(), "mounts": f"/proc/{os.getpid()}/ns/mnt"}
         return forking.launched(request, [control, log])
 
     process.launch = launch
@@ -268,8 +270,11 @@ def _of_a_child(number: Callable[[], float]) -> float:
 
 
 def _be_server(request: dict[str, Any], control: int, log: int) -> NoReturn:
-    """Be the server as a process that was started: with its environment, folder, arguments and output."""
+    """Be the server as a process that was started: with its environment, mounts, folder, arguments and output."""
     os.setsid()
+    if os.readlink(request["mounts"]) != os.readlink("/proc/self/ns/mnt"):
+        with open(request["mounts"]) as namespace:
+            assert ctypes.CDLL(None).setns(namespace.fileno(), _CLONE_NEWNS) == 0, "the mounts of another process cannot be entered"
     null = os.open(os.devnull, os.O_RDONLY)
     for fd, standard in ((null, 0), (log, 1), (log, 2)):
         os.dup2(fd, standard)

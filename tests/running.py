@@ -31,7 +31,7 @@ SHORT_SWEEP = ("sweep", PROBLEM, "--device", "cpu", "--baselines", "eager")
 #: A command in a process of its own.
 Process = subprocess.Popen[str] | Command
 
-_BRIEF = str(Path(__file__).parent / "brief.py")
+BRIEF = str(Path(__file__).parent / "brief.py")
 
 #: kgen says these only because the machine does other work: the tests of other workers, for one.
 _BUSY = re.compile(r"kgen: (waiting for \S+, held by .*|finals are timed once more: of a candidate, .*: work beside the call)")
@@ -86,9 +86,9 @@ class Home:
         given = self.environment(**environment)
         if given.get("FORKED_SERVERS"):
             folder, owner, variables = json.loads(given["FORKED_SERVERS"])
-            if forked := Forking(Path(folder), owner, variables).command(_BRIEF, arguments, self.folder, given):
+            if forked := Forking(Path(folder), owner, variables).command(BRIEF, arguments, self.folder, given):
                 return forked
-        return self.popen([sys.executable, _BRIEF, *arguments], **environment)
+        return self.popen([sys.executable, BRIEF, *arguments], **environment)
 
     def typed(self, *arguments: str, **environment: str) -> Ended:
         """A ``kgen`` command of this process, which has torch loaded already."""

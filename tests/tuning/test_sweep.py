@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from running import PROBLEM, SHORT_SWEEP, Ended, Home, wait, wait_for_event
+from running import BRIEF, PROBLEM, SHORT_SWEEP, Ended, Home, wait, wait_for_event
 
 from kgen.devices.kinds import KINDS
 
@@ -220,5 +220,7 @@ def start_on_a_disk(home: Home, options: str, *arguments: str) -> subprocess.Pop
         test -e disk/kgen.db && cp disk/kgen.db* runs
         exit $code
     """
-    command = [*unshare, "sh", "-c", script, "sh", options, sys.executable, "-m", "kgen", *arguments]
-    return home.popen(command, KGEN_HOME=str(home.folder / "disk"))
+    command = [*unshare, "sh", "-c", script, "sh", options, sys.executable, BRIEF, *arguments]
+    # Only root enters the mounts of another process.
+    forked = {} if os.getuid() == 0 else {"FORKED_SERVERS": ""}
+    return home.popen(command, KGEN_HOME=str(home.folder / "disk"), **forked)
