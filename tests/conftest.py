@@ -142,6 +142,16 @@ def assembled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def lowered_once() -> Iterator[None]:
+    """Plans of a graph share its programs with plans for other devices that another file asked for long before."""
+    from kgen.compiler.fusion import fusion
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fusion, "_programs_of", functools.lru_cache(maxsize=512)(fusion._programs_of.__wrapped__))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def servers_forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Evaluators of this process have their fork servers forked, where they would have each of them load torch.
 

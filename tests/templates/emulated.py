@@ -108,7 +108,7 @@ def build(folder: Path, text: str, flags: Sequence[str]) -> Path:
     """The library of kernels' text, compiled with the flags of nvcc that matter here; known text is not built again."""
     architecture = int(re.search(r"compute_(\d+)", " ".join(flags))[1]) * 10
     cpp = "#include <cuda_runtime.h>\n" + host_text(text)
-    more = (*_CHECKS, "-O1", "-g1", f"-D__CUDA_ARCH__={architecture}", f"-D__CUDA_ARCH_LIST__={architecture}")
+    more = (*_CHECKS, "-Og", "-g1", f"-D__CUDA_ARCH__={architecture}", f"-D__CUDA_ARCH_LIST__={architecture}")
     # The device's library has those of the compiler loaded: to look through them takes most of the linker's time.
     # A library with objects of its own, as stores.h has them, needs the compiler's start files.
     link = [] if "#include <stores.h>" in text else ["-nostdlib"]

@@ -6,7 +6,7 @@ schedule has its plainest parameters, and the others those that compile fastest:
 For the second architecture it has each schedule once, and values that the first does not compile. The exhaustive set
 has each value of each variant.
 Kernels are renamed, and many share a file: starting nvcc takes longer than compiling most of them.
-Kernels whose registers no test looks at are compiled with less optimisation, but not in the exhaustive set.
+Kernels whose registers do not run out are compiled with less optimisation, but not in the exhaustive set.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ MOST_SPILLED = 104
 MOST_SPILLED_BESIDE = 256
 #: Kernels to a file: two compilers run beside each other.
 TO_A_FILE = 40
+#: Schedules whose threads hold a few elements at a time.
+OF_FEW_REGISTERS = {"pointwise", "transpose", "scattering", "row_scattering", "window", "scan"}
+#: Tiles of products of warpgroups with the most sums to a thread.
+LARGEST = ("'tile': '128x256'", "'tile': '128x128+'", "'tile': '192x128'")
 #: nvcc's way to a third of its time; the front end's warnings stay.
 QUICK = "--Ofast-compile=max"
 
@@ -190,6 +194,7 @@ class Text:
     origin: str
     plainest: bool
     symbols: tuple[str, ...]
+    schedule: str
 
     @property
     def product_of_warpgroups(self) -> bool:
@@ -198,8 +203,11 @@ class Text:
 
     @property
     def optimised(self) -> bool:
-        """Whether a test looks at what the assembler says of its registers."""
-        return self.plainest or self.product_of_warpgroups
+        """Whether it is compiled with all optimisation, since its registers may run out.
+
+        They may at the plainest parameters of most schedules, and in the largest tiles of warpgroups.
+        """
+        return self.plainest and self.schedule not in OF_FEW_REGISTERS or self.product_of_warpgroups and any(tile in self.origin for tile in LARGEST)
 
 
 @dataclass(frozen=True)
@@ -281,7 +289,7 @@ def texts(arch: str, exhaustive: bool) -> tuple[Text, ...]:
             name, own_name = f"kernel_{len(found)}", variant.task.kernel.name
             own = rf"\b{own_name}(?=_kernel\b|_merge_kernel\b|_begin_\d+\b|_finish\b|_contraction\b|_convolution\b|_attention\b|_pack_weight\b|_weight\b|_split_weight\b|_split\b|_layers?\b|\()"
             origin = f"{variant.case}: {own_name} {variant.params}"
-            found[body] = Text(re.sub(own, name, body), name, origin, variant.plainest, rendering.symbols)
+            found[body] = Text(re.sub(own, name, body), name, origin, variant.plainest, rendering.symbols, variant.task.kernel.schedule)
     return tuple(found.values())
 
 

@@ -1,11 +1,15 @@
-"""Exports without what only people read: a fifth of the time of a small problem's capture."""
+"""Exports without what only people read, and without work that grows with earlier exports.
+
+This saves a quarter of the time of a small problem's capture.
+"""
 
 from __future__ import annotations
 
 import sys
 import traceback
 from contextlib import contextmanager
-from typing import Iterator
+from functools import lru_cache
+from typing import Any, Iterator
 
 
 @contextmanager
@@ -39,3 +43,45 @@ def lean(filename: str) -> Iterator[None]:
             yield
     finally:
         torch.fx.proxy.CapturedTraceback = saved  # type: ignore[misc]
+        _forget_operators()
+
+
+def _forget_operators() -> None:
+    """Drop what torch remembers of operators' ways under the modes of exports, and which operators have such a way.
+
+    Each mode of an export drops that of all operators that any export before it has called.
+    """
+    import torch
+    from torch._ops import get_cached_ops, reset_cached_ops
+
+    keys = torch._C._functionality_to_backend_keys(torch._C.DispatchKey.PreDispatch)
+    for op in get_cached_ops():
+        for key in keys:
+            op._uncache_dispatch(key)
+    reset_cached_ops()
+
+
+@contextmanager
+def operators_collected_once() -> Iterator[None]:
+    """Let torch look through all its operators once, and not for each program that becomes functional."""
+    import torch.export.exported_program as exported_program
+
+    own = exported_program._collect_all_valid_cia_ops
+    exported_program._collect_all_valid_cia_ops = lambda: _collected(own, _registered())
+    try:
+        yield
+    finally:
+        exported_program._collect_all_valid_cia_ops = own
+
+
+@lru_cache(maxsize=1)
+def _collected(collect: Any, registered: tuple[int, int]) -> set[Any]:
+    return collect()
+
+
+def _registered() -> tuple[int, int]:
+    """Counts that change where a package registers another operator."""
+    import torch
+
+    key = "CompositeImplicitAutograd"
+    return len(torch._C._dispatch_get_registrations_for_dispatch_key(key)), len(torch._C._dispatch_get_all_op_names())

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Iterable, Iterator
 
 from kgen.compiler.capture import as_eager
-from kgen.compiler.capture.lean import lean
+from kgen.compiler.capture.lean import lean, operators_collected_once
 from kgen.compiler.capture.parameters import argument_sources, signature
 from kgen.errors import CaptureError, ProblemError
 
@@ -160,7 +160,7 @@ def functional(trace: Trace, program: Any) -> Any:
     Autocast acts on tensors of one kind of device. Its regions become casts as on the trace's.
     """
     try:
-        with _quiet(), _autocast_of_any_device():
+        with _quiet(), _autocast_of_any_device(), operators_collected_once():
             if _uses_autocast(program):
                 _forget_dtypes(program)
                 if trace.device_type != as_eager.TRACED_ON:

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <tuple>
+#include <type_traits>
 
 #define __device__
 #define __host__
@@ -119,17 +119,18 @@ T& shared(Declaration, const int alignment = alignof(T)) {
     return *static_cast<T*>(static_shared(&declaration, sizeof(T), alignment));
 }
 
-template <typename... Parameters>
+template <typename Work>
 struct Bound final : Call {
-    void (*kernel)(Parameters...);
-    std::tuple<Parameters...> arguments;
-    Bound(void (*kernel)(Parameters...), Parameters... arguments) : kernel(kernel), arguments(arguments...) {}
-    void run() const override { std::apply(kernel, arguments); }
+    Work work;
+    explicit Bound(const Work& work) : work(work) {}
+    void run() const override { work(); }
 };
 
+// Arguments become parameters here, as in CUDA. A lambda that holds them compiles faster than a std::tuple.
 template <typename... Parameters, typename... Arguments>
 int launch(void (*kernel)(Parameters...), const Launch& launch, const Arguments... arguments) {
-    return enqueue(reinterpret_cast<const void*>(kernel), launch, new Bound<Parameters...>(kernel, Parameters(arguments)...));
+    const auto bound = [kernel, ...own = Parameters(arguments)] { kernel(own...); };
+    return enqueue(reinterpret_cast<const void*>(kernel), launch, new Bound<decltype(bound)>(bound));
 }
 
 // What this lane gets of all lanes' values: that of lane from(own lane).
@@ -298,31 +299,28 @@ struct Products {  // of a warpgroup: 64 rows of a by `cols` rows of b over 16 o
     float* sums;
     const uint32_t* rows = nullptr;  // of a, four words in registers; nullptr: in shared memory
 };
-void start_products(const Products& products);
 void wgmma_fence_sync_aligned();
 void wgmma_commit_group_sync_aligned();
 void wgmma_wait_group_sync_aligned(int pending);
 
-template <int COLS, typename... Operands>
-void products(const bool bfloat16, Operands&... operands) {
-    constexpr int SUMS = COLS / 2;  // of a thread
-    constexpr bool IN_REGISTERS = sizeof...(Operands) == SUMS + 9;  // a: four words in place of a descriptor, and no choice to turn it
-    constexpr int B = IN_REGISTERS ? 4 : 1;
-    float* sums[SUMS];
+// The operands of one instruction: sums of a thread, then all others.
+struct Taken {
+    float* sums[128];
     const void* places[9];
     uint64_t rest[9];
-    int count = 0;
-    const auto take = [&](auto& operand) {
-        if constexpr (std::is_same_v<std::remove_reference_t<decltype(operand)>, float>) sums[count++] = &operand;
-        else places[count - SUMS] = &operand, rest[count++ - SUMS] = operand;
-    };
-    (take(operands), ...);
-    for (int i = 1; i < SUMS; ++i) if (sums[i] != sums[0] + i) fail("wgmma: the accumulators are not in the order of an array");
-    const uint32_t* const rows = IN_REGISTERS ? static_cast<const uint32_t*>(places[0]) : nullptr;
-    if (rows) for (int i = 1; i < 4; ++i) if (places[i] != rows + i) fail("wgmma: the rows in registers are not in the order of an array");
-    if (rest[B + 2] != 1 || rest[B + 3] != 1) fail("wgmma: scaled operands are not emulated");
-    const bool turned_a = !IN_REGISTERS && rest[B + 4], turned_b = rest[IN_REGISTERS ? B + 4 : B + 5];
-    start_products({IN_REGISTERS ? 0 : rest[0], rest[B], COLS, rest[B + 1] != 0, bfloat16, turned_a, turned_b, sums[0], rows});
+    int floats = 0, others = 0;
+
+    void take(float& operand) { sums[floats++] = &operand; }
+    template <typename T> void take(const T& operand) { places[others] = &operand, rest[others++] = operand; }
+};
+void products(const Taken& taken, int cols, bool bfloat16);
+
+template <int COLS, typename... Operands>
+void products(const bool bfloat16, Operands&... operands) {
+    static_assert(sizeof...(Operands) <= COLS / 2 + 9);
+    Taken taken;
+    (taken.take(operands), ...);
+    products(taken, COLS, bfloat16);
 }
 #define PRODUCTS(N) \
     template <typename... Operands> void wgmma_mma_async_sync_aligned_m64n##N##k16_f32_f16_f16(Operands&&... operands) { products<N>(false, operands...); } \

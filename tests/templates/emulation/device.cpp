@@ -904,7 +904,18 @@ CUresult cuTensorMapEncodeIm2col(
 
 namespace ptx {
 
-void start_products(const Products& products) {
+void products(const Taken& taken, const int cols, const bool bfloat16) {
+    const int sums = cols / 2;  // of a thread
+    const bool in_registers = taken.others == 9;  // a: four words in place of a descriptor, and no choice to turn it
+    const int b = in_registers ? 4 : 1;
+    if (taken.floats != sums) fail("wgmma: not as many accumulators as it has columns for");
+    for (int i = 1; i < sums; ++i) if (taken.sums[i] != taken.sums[0] + i) fail("wgmma: the accumulators are not in the order of an array");
+    const uint32_t* const rows = in_registers ? static_cast<const uint32_t*>(taken.places[0]) : nullptr;
+    if (rows) for (int i = 1; i < 4; ++i) if (taken.places[i] != rows + i) fail("wgmma: the rows in registers are not in the order of an array");
+    const uint64_t* const rest = taken.rest;
+    if (rest[b + 2] != 1 || rest[b + 3] != 1) fail("wgmma: scaled operands are not emulated");
+    const bool turned_a = !in_registers && rest[b + 4], turned_b = rest[in_registers ? b + 4 : b + 5];
+    const Products products = {in_registers ? 0 : rest[0], rest[b], cols, rest[b + 1] != 0, bfloat16, turned_a, turned_b, taken.sums[0], rows};
     ProductsOperand operand = {&products, current};
     meet_warpgroup("wgmma", &operand, issue);
 }
