@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from typing import Mapping
 
@@ -11,9 +12,10 @@ from kgen.devices.kinds import KINDS
 
 @lru_cache(maxsize=1)
 def _axes() -> Mapping[str, str]:
-    """The meaning of the parameters of every template, by the names of their axes."""
+    """The meaning of the parameters of every template, by the names of their axes: what most of them state."""
     every = (template for device_type in KINDS for template in templates(device_type).values())
-    return {axis: meaning for template in every for axis, meaning in template.parameters.items()}
+    stated = Counter((axis, meaning) for template in every for axis, meaning in template.parameters.items())
+    return {axis: meaning for (axis, meaning), _ in reversed(stated.most_common())}
 
 
 def meaning(parameter: str) -> str:
