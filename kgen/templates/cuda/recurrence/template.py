@@ -208,16 +208,18 @@ def space(task: Task) -> Space:
     terms = (1,) if is_narrow(of.dtype) else (1, 2, 0) if task.tf32 else (2, 0)
     blocks = max(1, hardware.multiprocessors // len(of.layers))  # of a layer at most
     least = -(-of.hidden // blocks)
-    counts, parts = [least, -(-least // 4) * 4, 2 * least, 4 * least], [1, 2, 4]
-    if terms[0] == 1:  # small slices of more units were fastest in two layers (docs/notes/recurrence.md)
-        counts, parts = [2 * least, *counts], parts[::-1]
-    units = tuple(dict.fromkeys(min(n, of.hidden) for n in counts))
     batch = _batch(program)
-    slices = tuple(dict.fromkeys(min(-(-batch // part), _MOST_SLICE) for part in parts))
+    counts = [least, -(-least // 4) * 4, 2 * least, 4 * least]
+    slices = dict.fromkeys(min(-(-batch // parts), _MOST_SLICE) for parts in (1, 2, 4))
+    if terms[0] == 1 and batch >= 2 * _MMA_STATES:
+        # Whole groups of states, and more units, were fastest in two layers (docs/notes/recurrence.md).
+        counts = [2 * least, *counts]
+        slices = dict.fromkeys(sorted(slices, key=lambda n: (n < _MMA_STATES, n)))
+    units = tuple(dict.fromkeys(min(n, of.hidden) for n in counts))
     axes = (
         Axis("units", units),
         Axis("warps", (8, 12, 16, 4)),
-        Axis("slice", slices),
+        Axis("slice", tuple(slices)),
         Axis("terms", terms),
         Axis("together", (_MMA_STATES,) if is_narrow(of.dtype) else (_MMA_STATES, 2, 4, 1)),
     )
