@@ -34,7 +34,7 @@ test: $(TESTS_INSTALLED)
 	$(BIN)/python -m pytest --numprocesses=3 --dist=loadgroup --no-loadscope-reorder
 
 test-exhaustive: $(TESTS_INSTALLED)
-	$(BIN)/python -m pytest -m '' tests/adversarial tests/cli tests/cluster tests/compiler tests/evaluator tests/report tests/store tests/templates tests/tuning tests/gpu
+	$(BIN)/python -m pytest -m '' tests/adversarial tests/cli tests/cluster tests/compiler tests/evaluator tests/report tests/store tests/templates tests/tuning tests/gpu tests/test_sanitizer.py
 
 test-newest: export PATH := $(CURDIR)/$(NEWEST)/bin:$(PATH)
 test-newest:
