@@ -117,6 +117,7 @@ class Design:
             tuple(map(self.kernels.space, choice.kernels)),
             target(self.hardware.device_type).shared_axis,
             choice.predicted_ms(self.predictor),
+            frozenset(rewrite for _, plan in choice.plans for rewrite in plan.rewrites),
         )
 
     def leave_to_library(self, number: int, kernels: AbstractSet[int]) -> int | None:

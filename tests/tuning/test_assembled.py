@@ -70,6 +70,17 @@ def test_assignments_that_err_as_much_as_a_refused_one_come_last() -> None:
     assert strategy.ask().option == 2
 
 
+def test_plans_with_other_rewrites_come_first_where_files_with_these_err_too_much() -> None:
+    merged, apart = frozenset({"siblings_in_one"}), frozenset[str]()
+    options = tuple(Option(str(n), (space(str(n), 1),), "", ms, rewrites) for n, (ms, rewrites) in enumerate([(1.0, merged)] * 5 + [(3.0, apart)]))
+    search = Search(Assembled(options), ahead=1)
+    found = []
+    for _ in range(4):
+        found.append(search.ask())
+        search.tell(found[-1], None, refused=True)
+    assert [point.option for point in found] == [0, 1, 2, 5]
+
+
 def test_kernel_that_is_slower_inside_its_file_is_tuned_again_there() -> None:
     search = Search(assembled(), ahead=1)
     point = search.ask()

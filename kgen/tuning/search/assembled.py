@@ -4,14 +4,14 @@
     then         a plan's next assignments: one task with another of its fast variants, in all of its kernels
     slower       a variant that takes over 1.15 times its time inside a file has that time from then on
     refused      an assignment that errs too much comes again with more accurate variants; others that err as much
-                 come last
+                 come last, and so do plans with the same rewrites where none was right
 
 Answers correct the sums: a plan whose file took 1.2 times its sum is expected to do so again.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -26,6 +26,7 @@ _ALONE = 3  #: variants of a task that are seen inside files; the others are exp
 _NEAR = 1.25  #: times the best sum; plans within it are tried before any plan's second assignment
 _ALIKE = 1.15  #: times a task's best; variants within it may be better in the file
 _OTHERS = 3  #: variants of a task besides its best
+_REFUSALS = 3  #: files that err too much, none of them right; then plans with other rewrites come first
 _LESS = 0.7  #: of an error; a variant with no more is more accurate
 
 
@@ -97,9 +98,11 @@ class Assembled(Strategy):
         self._assignments = {n: _Ahead(_assignments(self.options[n], of)) for n, of in self.times.items()}
         self._more_accurate: deque[Point] = deque()
         self._too_large = inf  # the least error of an assignment that was refused
+        self._refused: Counter[frozenset[str]] = Counter()  # files that err too much, by their plans' rewrites
 
     def refuse(self, point: Point) -> None:
         """A point's file errs too much: it comes again with more accurate variants of the tasks that err most."""
+        self._refused[self.options[point.option].rewrites] += 1
         if point.option in self.times:
             self._too_large = min(self._too_large, self.times[point.option].error(point.choice))
             self._more_accurate.extend(_more_accurate(self.options[point.option], self.times[point.option], point))
@@ -121,13 +124,15 @@ class Assembled(Strategy):
                 self._assignments[number] = _Ahead(_assignments(self.options[number], self.times[number]))
 
     def _next(self) -> Point | None:
+        doubtful = self._doubtful()
         while self._more_accurate:
             point = self._more_accurate.popleft()
-            if point not in self.asked:
+            if point not in self.asked and self.options[point.option].rewrites not in doubtful:
                 return point
         heads = {n: head for n, ahead in self._assignments.items() if (head := ahead.head(self._is_new(n))) is not None}
         if not heads:
             return self.opening() or next(map(self.draw, self.open_options()), None)
+        heads = {n: choice for n, choice in heads.items() if self.options[n].rewrites not in doubtful} or heads
         right = {n: choice for n, choice in heads.items() if self.times[n].error(choice) < self._too_large}
         heads = right or heads
         expected = {n: self.times[n].total(choice) * self._ratio(n) for n, choice in heads.items()}
@@ -135,6 +140,11 @@ class Assembled(Strategy):
         untried = [n for n in heads if not self._count[n] and expected[n] <= _NEAR * least]
         number = min(untried or heads, key=lambda n: (expected[n], n))
         return Point(number, heads[number])
+
+    def _doubtful(self) -> set[frozenset[str]]:
+        """Rewrites of plans whose files err too much, so that the rewrites may be the cause."""
+        right = {self.options[point.option].rewrites for point, ms in self.told.items() if ms < FAILED}
+        return {rewrites for rewrites, count in self._refused.items() if count >= _REFUSALS} - right
 
     def _is_new(self, number: int) -> frozenset[Choice]:
         return frozenset(point.choice for point in self.asked if point.option == number)

@@ -74,13 +74,14 @@ class Option:
     """A plan for the search: its kernels, which are independent except for a ``common`` parameter.
 
     In each point, all kernels with the common parameter have the same value of it. ``predicted_ms`` is 0 where nothing
-    is predicted.
+    is predicted. ``rewrites`` names those of its graphs.
     """
 
     name: str
     kernels: tuple[KernelSpace, ...]
     common: str = ""
     predicted_ms: float = 0.0
+    rewrites: frozenset[str] = frozenset()
 
     @cached_property
     def values(self) -> tuple[ParamValue | None, ...]:
