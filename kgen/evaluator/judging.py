@@ -4,9 +4,8 @@ import os
 import threading
 import time
 import uuid
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
@@ -89,13 +88,14 @@ class Judging:
         try:
             if evaluator.large:
                 evaluator.compared.prepared()  # the baselines have freed their memory then
-            with ExitStack() as work:  # for both phases: a waiting timing waits for candidates on the way to one
-                begins = cache(lambda: work.enter_context(evaluator.lock.working()))
-                for load, is_beside in self._loading():
-                    if not is_beside:
-                        begins()
-                    with self._phase(Phase.LOAD):
-                        load()
+            if self._is_beside:
+                with self._phase(Phase.LOAD):
+                    self._start()
+            with evaluator.lock.working():  # for both phases: a waiting timing waits for candidates on the way to one
+                with self._phase(Phase.LOAD):
+                    if not self._is_beside:
+                        self._start()
+                    self._load()
                 with self._phase(Phase.VALIDATE):
                     self._validate()
                     if timed and not evaluator.large:  # a large one's memory is free until its turn
@@ -183,11 +183,6 @@ class Judging:
         """Whether processes start and end beside timings. Samples do not show that."""
         return self._checks.beside_timings and self._evaluator.kind.accelerator
 
-    def _loading(self) -> Sequence[tuple[Callable[[], None], bool]]:
-        """The steps of loading, with whether each may go on beside a timing."""
-        compiles = self._is_beside and self._checks.compiles(self._candidate)
-        return (self._start, self._is_beside), (self._execute, compiles), (self._make, False)
-
     def _start(self) -> None:
         """Start a worker, or take the spare one."""
         evaluator = self._evaluator
@@ -198,16 +193,13 @@ class Judging:
             self._worker = evaluator.workers.start(self._place, candidate=self._candidate)
         self._worker.child.log.replace(self._log)
 
-    def _execute(self) -> None:
-        """Have the worker execute the candidate's file."""
+    def _load(self) -> None:
+        """Have the worker execute the candidate's file, and construct ``ModelNew``. The file may use the device."""
         evaluator, path = self._evaluator, self._worker.scratch / _CANDIDATE_FILE
         limits = evaluator.limits
         self._enter(Phase.LOAD, limits.load_seconds + (0.0 if self._libraries else limits.build_seconds))
         evaluator.workers.load(self._worker, {"path": str(path), "libraries": self._libraries})
-
-    def _make(self) -> None:
-        """Have the worker construct ``ModelNew``."""
-        reply = self._evaluator.workers.make(self._worker)
+        reply = evaluator.workers.make(self._worker)
         self._checks.settled(self._worker)
         if reply.get("matched") is not True:
             self._weights = Weights.CONSTRUCTED
@@ -241,8 +233,8 @@ class Judging:
     def runner(self) -> Runner:
         """The candidate, loaded again and ready to be timed, for a session of finals. Raises :class:`Failure`."""
         with self._evaluator.lock.working():  # another evaluator may be timing
-            for load, _ in self._loading():
-                load()
+            self._start()
+            self._load()
             return self._runner()
 
     def _runner(self) -> Runner:
