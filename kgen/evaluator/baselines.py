@@ -29,8 +29,8 @@ _PREPARING = {
 
 
 class Baselines:
-    """Prepares the baselines ``names``, keeps a worker for each, and times them. With ``compiles_later``, those that
-    are compiled come once :attr:`may_compile` is set."""
+    """Prepares the baselines ``names``, keeps a worker for each, and times them. With ``compiles_later``, compiled
+    baselines come once :attr:`may_compile` is set."""
 
     def __init__(self, evaluator: "Evaluator", names: tuple[str, ...], *, compiles_later: bool) -> None:
         self._evaluator = evaluator
@@ -38,7 +38,7 @@ class Baselines:
         self.runners: dict[str, Runner] = {}
         self.workers: dict[str, WorkerClient] = {}  # the latest process of each
         self.preparing: threading.Thread | None = None
-        self.begun = threading.Event()  # once those are prepared that need no compiler
+        self.begun = threading.Event()  # once the baselines without a compiler are prepared
         self.may_compile = threading.Event()
         self.in_finals = False
         self._timings: dict[str, Timing] = {}
@@ -84,7 +84,7 @@ class Baselines:
 
     def ready(self, *, alone: bool) -> list[Runner]:
         """The baselines that are prepared. They are timed briefly where candidates are timed ``alone``. Where
-        candidates are timed beside them, it waits for every one."""
+        candidates are timed beside them, the method waits for every baseline."""
         if alone:
             self.timed()
             return self.prepared()
@@ -98,7 +98,8 @@ class Baselines:
         self.runners.pop(runner.name, None)
 
     def prepared(self, *, every: bool = False) -> list[Runner]:
-        """The baselines that could be prepared, in the order asked for: those that are ready, or ``every`` one."""
+        """The baselines that could be prepared, in the requested order. With ``every`` or without ``compiles_later``,
+        the method waits for all of them."""
         self._evaluator.alive()
         preparing = self.preparing
         later = self.compiles_later and not every
@@ -120,7 +121,7 @@ class Baselines:
             self._evaluator.step("trying candidates")
 
     def with_graphs(self) -> list[Runner]:
-        """The baselines with that of PyTorch's own graphs, where any is compiled."""
+        """The baselines, with the baseline of PyTorch's own graphs where any baseline is compiled."""
         if set(self.names) - {"eager", GRAPH_BASELINE} and GRAPH_BASELINE not in self.names:
             self.names += (GRAPH_BASELINE,)
             self.preparing = threading.Thread(
@@ -130,7 +131,7 @@ class Baselines:
         return self.prepared(every=True)
 
     def is_over(self) -> bool:
-        """Whether the processes have ended for which this thread prepares baselines."""
+        """Whether the processes of this thread's baselines have ended."""
         return (
             self._evaluator.oracle is None
             or self._evaluator.closing.is_set()

@@ -77,15 +77,14 @@ class Evaluator:
     starts the server and the oracle, leaving ends every process. Everything is written below ``home``. ``notice`` is
     called with one line for people, and ``step`` with the phase that begins, from any thread. ``profile`` measures the
     share of own kernels. With ``foreign_problem``, the processes that run the problem's code are in the sandbox, too.
-    No process of foreign code sees the folders ``hidden``, beside its own in there. On the CPU, ``compiles_later``
-    compiles baselines after the first right candidate: compiling takes the cores from its build and its test cases.
-    Without ``times``, candidates are validated only, and idle threads of OpenMP sleep: a timed call of the CPU needs
-    them awake.
-    Its processes are so much ``nice`` to others.
+    No process of foreign code sees the folders ``hidden``, except its own folder in them. On the CPU,
+    ``compiles_later`` compiles baselines after the first right candidate: compiling takes the cores from its build and
+    its test cases. Without ``times``, candidates are validated only, and idle threads of OpenMP sleep: a timed call of
+    the CPU needs them awake. Its processes are nicer than this process by ``nice``.
 
-    After entering, ``problem`` has its mode settled. ``environment`` says where candidates are judged,
-    ``hardware`` describes the device, ``products`` how cuDNN multiplies. ``server`` forks its processes. ``at_once``
-    threads may call :meth:`evaluate`. Of threads that call :meth:`finals`, each waits for the others.
+    After entering, ``problem`` has its mode settled. ``environment`` says where candidates are judged, ``hardware``
+    describes the device, ``products`` how cuDNN multiplies. ``server`` forks its processes. ``at_once`` threads may
+    call :meth:`evaluate`. Threads that call :meth:`finals` wait for each other.
 
     Entering raises :class:`ProblemError` when the problem is wrong, :class:`DeviceError` when the device is missing,
     and :class:`EvaluatorError` when the evaluator's processes fail."""
@@ -375,8 +374,8 @@ class Evaluator:
         return evaluation
 
     def _evaluated(self, candidate: Candidate, judge: Callable[[], tuple[Evaluation, bool]]) -> Evaluation:
-        """The candidate's evaluation, made again where a signal from outside ended its process. A candidate may send it
-        to itself, so that the last try counts."""
+        """The candidate's evaluation, made again where a signal from outside ended its process. A candidate may send
+        this signal to itself, so that the last try counts."""
         for number in range(1, TRIES + 1):
             evaluation, from_outside = self._retried(judge)
             if not from_outside or number == TRIES or self.closing.is_set():
@@ -445,9 +444,9 @@ class Evaluator:
         failed: LeftOut | None = None,
     ) -> tuple[Timing, ...]:
         """Time ``candidates`` and all baselines in turns: 20 blocks each, or fewer where they take longer than about
-        ``seconds``, or are known narrowly before. After ``most`` seconds with the loads, a few blocks are enough, and
-        of candidates that are not loaded yet, the first one. A candidate that fails is left out; ``failed`` is called
-        with its id and failure, or a notice says so."""
+        ``seconds``, or are known narrowly before. After ``most`` seconds, loads included, a few blocks are enough. Of
+        candidates that are not loaded by then, the first one is enough. A candidate that fails is left out; ``failed``
+        is called with its id and failure, or a notice says so."""
         until = time.monotonic() + most
         left_out = failed or (lambda name, why: self.notice(f"finalist {name[:SHORT]} is left out: {why.reason}"))
         with self._one_final:

@@ -50,8 +50,8 @@ class Beside:
 
 
 class Judging:
-    """One candidate on its way through the phases, with the process that holds it; ``until`` then, on the monotonic
-    clock. With ``beside``, it is timed in turns with the baselines, and not alone."""
+    """One candidate on its way through the phases, with the process that holds it. ``until`` is the limit on the
+    monotonic clock. With ``beside``, it is timed in turns with the baselines, and not alone."""
 
     def __init__(
         self,
@@ -261,8 +261,8 @@ class Judging:
                 self._timing = runner.timing(depth, session, conditions_now())
 
     def _interleave(self, runner: Runner, baselines: Sequence[Runner], beside: Beside) -> list[Runner]:
-        """Time the candidate in turns with the baselines. Returns those that did not fail; raises the candidate's
-        :class:`Failure`."""
+        """Time the candidate in turns with the baselines. Returns the subjects that did not fail; raises the
+        candidate's :class:`Failure`."""
         evaluator, seconds = self._evaluator, beside.seconds
         failures: list[Failure] = []
 

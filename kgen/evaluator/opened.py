@@ -8,9 +8,9 @@ from typing import Any, Mapping, Sequence
 class Opened:
     """The answers to ``about`` and ``open``. ``cases`` are the test cases: distributions with modes.
 
-    ``peak_bytes`` is the device memory of one forward in PyTorch, ``bytes`` are those of inputs and outputs, and
-    ``copy_rate`` is in gigabytes (1e9) a second. ``operators`` counts those that a forward in each mode calls;
-    ``elementwise`` names those of single elements. ``load`` and ``prepare`` are given to workers as they are.
+    ``peak_bytes`` is the device memory of one forward in PyTorch. ``bytes`` are the bytes of inputs and outputs.
+    ``copy_rate`` is in gigabytes (1e9) a second. ``operators`` counts the operators that a forward in each mode calls;
+    ``elementwise`` names elementwise operators. ``load`` and ``prepare`` are given to workers as they are.
     """
 
     torch: str = ""

@@ -106,7 +106,7 @@ class DevicePool:
         self._changed = threading.Condition()
         self._alive: dict[int, int] = {}  # by number: which of its lives a device has, each until it is lost
         self._failed: dict[int, BaseException] = {}  # by number: why a device is left out
-        self._first: DeviceEvaluator | None = None  # that got ready: the others are compared with it
+        self._first: DeviceEvaluator | None = None  # first ready device: the others are compared with it
         self._working = Counter[int]()  # by number: how many candidates it judges
         #: Work with its place and number; lower ones go first.
         self._waiting: PriorityQueue[tuple[int, int, Work, Future[DeviceResult]]] = PriorityQueue()

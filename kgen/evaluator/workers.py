@@ -45,8 +45,8 @@ class Workers:
         return _TIMES_PEAK * opened.peak_bytes + harness + _SPARE_BYTES
 
     def fit(self) -> int:
-        """How many candidates are judged side by side. All fit into their share of the device's memory. Those beside
-        the first have the spare bytes together if each needs as much as PyTorch."""
+        """How many candidates are judged side by side. All fit into their share of the device's memory. If each
+        candidate needs as much memory as PyTorch, the candidates beside the first share the spare bytes."""
         evaluator = self._evaluator
         if evaluator.large:
             return 1
@@ -96,7 +96,7 @@ class Workers:
         candidate: Candidate | None = None,
     ) -> WorkerClient:
         """Start a worker; ``place`` puts the candidate's files into its scratch folder if the ``candidate`` is known
-        already. ``subject`` names another class than that of candidates. Where none starts in the sandbox (a GPU's
+        already. ``subject`` names another class than the class of candidates. Where none starts in the sandbox (a GPU's
         driver may refuse), workers run with less of it, and one notice says so."""
         evaluator = self._evaluator
         name = uuid.uuid4().hex
@@ -187,7 +187,7 @@ class Workers:
         raise_if_failed(reply, worker.phase)
 
     def make(self, worker: WorkerClient, baseline: str = "eager") -> dict[str, Any]:
-        """Have a worker construct its module, which it has loaded; returns which weights that took. Raises
+        """Have a worker construct its module, which it has loaded; returns which weights the module took. Raises
         :class:`Failure`."""
         evaluator = self._evaluator
         named = {name: evaluator.opened.load[name] for name in ("ties", "unsaved")}
@@ -196,7 +196,8 @@ class Workers:
         return reply
 
     def rehearse(self, worker: WorkerClient) -> None:
-        """Give a worker the inputs of timed calls, before the device is its alone. Raises :class:`Failure`."""
+        """Give a worker the inputs of timed calls, before the worker holds the device alone. Raises
+        :class:`Failure`."""
         evaluator = self._evaluator
         reply = worker.ask("rehearse", evaluator.fds[2:], **evaluator.opened.prepare, frees=evaluator.large)
         raise_if_failed(reply, worker.phase)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from kgen.errors import InputError
 from kgen.serve.asked import RequestError
 
-LEAST_CHARACTERS = 16  #: of a token
+LEAST_CHARACTERS = 16  #: characters of a token
 
 
 def read_tokens(file: Path | None, one: str | None) -> frozenset[str]:
@@ -49,12 +49,12 @@ def owner(headers: Mapping[str, str], tokens: frozenset[str]) -> str:
     """The owner that a request's headers prove; empty where no tokens are asked for. Raises :class:`RequestError`."""
     if not tokens:
         host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
-        if not is_loopback(host):  # a page of another site may have its name lead here
+        if not is_loopback(host):  # another site may let its host name lead to this machine
             raise RequestError(421, "the service is for this machine alone: ask 127.0.0.1 or localhost")
         return ""
     kind, _, token = headers.get("authorization", "").partition(" ")
     given = hash_of(token.strip()) if kind.lower() == "bearer" else ""
-    equal = [secrets.compare_digest(given, known) for known in tokens]  # all of them: the time tells nothing
+    equal = [secrets.compare_digest(given, known) for known in tokens]  # all tokens: the time reveals nothing
     if not any(equal):
         raise RequestError(401, "a token is needed: Authorization: Bearer TOKEN")
     return given

@@ -1,4 +1,4 @@
-"""The answers of the service: what ``kgen eval --json`` has, and what it means in short."""
+"""The answers of the service: the fields of ``kgen eval --json``, and a summary of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def brief(request: StoredRequest) -> StoredRequest:
 
 
 def shown(request: StoredRequest, position: int | None = None) -> dict[str, Any]:
-    """A request and its answer, as its client sees them. Fields of an answer that is not there yet are left out."""
+    """A request and its answer, as its client sees them. Before there is an answer, its fields are left out."""
     asked, answer = request.asked, dict(request.answer or {})
     answer.pop("log", None)
     state = {
@@ -61,8 +61,7 @@ def shown(request: StoredRequest, position: int | None = None) -> dict[str, Any]
 
 
 def _worst(evaluation: Evaluation) -> Mapping[str, Any] | None:
-    """The figures that come nearest to their tolerance, or farthest beyond: which input distribution and output, and
-    how far."""
+    """The figures nearest to their tolerance, or farthest beyond it, with their input distribution and output."""
     known = [one for one in evaluation.errors if one.used is not None or not one.ok]
     if not known:
         return None

@@ -71,7 +71,7 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
 
 
 def _guarded(service: Service, handler: Handler) -> Handler:
-    """The handler behind the check of who asks; an error becomes one line with its status."""
+    """The handler behind the check of the client; an error becomes one line with its status."""
 
     async def guarded(request: Request) -> Response:
         try:
@@ -186,7 +186,7 @@ class _Routes:
         yield _event("answer", self._service.shown(ended))
 
     def _best(self, name: str | None) -> list[dict[str, Any]]:
-        """The best candidate of each problem, or of those with this name, as ``kgen best --json`` has it without its
+        """The best candidate of each problem, or of the problems with this name: ``kgen best --json`` without the
         file."""
         rows = ranking.best(self._service.database)
         return [plain.best(row, None) for row in rows if name is None or row.problem.name == name]

@@ -12,7 +12,7 @@ from kgen.problems.problem import DTYPES, MODES, Problem
 from kgen.protocol import KNOWN_BASELINES, Accuracy
 from kgen.store import codec
 
-LANGUAGES = ("cuda", "cpp", "triton", "pytorch")  #: of a candidate's kernels
+LANGUAGES = ("cuda", "cpp", "triton", "pytorch")  #: languages of a candidate's kernels
 CACHES = ("cold", "warm")
 MOST_BYTES = 1 << 20  #: bytes of one request
 MOST_SECONDS = 60.0  #: s; of the timing beside the baselines

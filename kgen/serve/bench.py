@@ -16,7 +16,7 @@ from kgen.problems.problem import Problem
 from kgen.protocol import Accuracy
 from kgen.serve.asked import Asked
 
-_NICE = 5  #: of processes that judge: whoever sends a request does not wait for them
+_NICE = 5  #: niceness of processes that judge: clients do not wait for them
 _REMEMBERED = 1000  #: problems that could not be judged, whose reason is kept
 
 Make = Callable[[Asked, str], Evaluator]
@@ -66,7 +66,7 @@ class Bench:
         self._make = make
         self._changed = threading.Condition()
         self._open: dict[str, _Open] = {}
-        self._failed: list[_Open] = []  # that others still have
+        self._failed: list[_Open] = []  # failed evaluators that are still in use
         self._refused: dict[str, ProblemError] = {}  # by bench: why the problem cannot be judged
         self._closed = False
 
@@ -77,11 +77,11 @@ class Bench:
 
     @contextmanager
     def take(self, asked: Asked) -> Iterator[Evaluator]:
-        """The evaluator for a request, which starts where none is open; the one that was unused for longest ends for
-        it.
+        """The evaluator for a request, which starts unless it is open. The evaluator that was unused for longest makes
+        room.
 
         Raises what entering an evaluator raises, and :class:`EvaluatorError` once the bench is closed. Where the block
-        raises that, or an error that is none of kgen's own, the next one gets a new evaluator.
+        raises :class:`EvaluatorError`, or an error that is not kgen's own, the next request gets a new evaluator.
         """
         one = self._acquire(asked)
         try:
@@ -141,7 +141,7 @@ class Bench:
         return self._start(asked, one)
 
     def _unused(self) -> _Open | None:
-        """The evaluator that was unused for longest, which is not open any more; ``None`` where all are used."""
+        """Remove the evaluator that was unused for longest, and return it; ``None`` where all are in use."""
         unused = [key for key, one in self._open.items() if one.ready and not one.users]
         least = min(unused, key=lambda key: (key in self.wanted, self._open[key].used), default=None)
         return None if least is None else self._open.pop(least)

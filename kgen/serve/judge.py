@@ -28,9 +28,9 @@ from kgen.store.requests import StoredRequest
 from kgen.tuning import eval_file, events
 
 TRIES = 2  #: of an evaluation whose processes fail
-#: So many services may end while they judge one candidate. People kill some of them: the candidate is not at fault.
+#: Limit of services that end while they judge one candidate. People kill some services: the candidate is not at fault.
 SERVICES = 10
-_BURST_SECONDS = 0.3  #: s; that a job waits at most while requests come: what it starts would keep them waiting
+_BURST_SECONDS = 0.3  #: s; the longest wait of a job while requests come: its processes would delay them
 _IN_A_ROW = 32  #: jobs of open evaluators that go before an older job of another
 _MOST_EVENTS = 200  #: of one job
 _MOST_WAIT = 300.0  #: s; that a refused client is told to wait
@@ -104,7 +104,7 @@ class Judge:
         ]
 
     def start(self) -> int:
-        """Adopt what an ended service has left, and begin. Returns how many requests were adopted."""
+        """Adopt the requests that an ended service has left, and begin. Returns how many requests were adopted."""
         find_own_tools()
         keep_bytecode(paths.bytecode())
         adopted = requests.adopt(self._database)
@@ -124,16 +124,16 @@ class Judge:
     # Requests ------------------------------------------------------------------------------------------------------
 
     def accept(self, wanted: Sequence[Wanted]) -> list[StoredRequest]:
-        """Keep requests of one owner, all or none, and have them judged. Returns each as it is stored: of an id that
-        was used before, the older one.
+        """Keep requests of one owner, all or none, and have them judged. Returns each stored request: for an id that
+        was used before, the older request.
 
         Raises :class:`RequestError` for an id of another evaluation, :class:`QueueFull` and :class:`Draining`.
         """
         return self.accepting(lambda: wanted).result()
 
     def accepting(self, read: Callable[[], Sequence[Wanted]]) -> Future[list[StoredRequest]]:
-        """The same for the requests that ``read`` returns, without waiting. The thread that stores requests calls
-        it."""
+        """Like :meth:`accept`, without waiting, for the requests that ``read`` returns. The thread that stores requests
+        calls ``read``."""
         wanted: list[Wanted] = []
         places = 0
 
@@ -163,8 +163,8 @@ class Judge:
         return [request for request, _ in added]
 
     def _reserve(self, every: Sequence[StoredRequest]) -> int:
-        """Take places for requests, and return how many. Where not all of them have room, those that are known need
-        none."""
+        """Reserve places for requests, and return their number. Where not all requests have room, known requests need
+        no place."""
         places = len(every)
         if not self._has_room(places):
             places -= len(requests.stored(self._database, every))
@@ -181,7 +181,7 @@ class Judge:
             return len(self._of) + self._reserved + places <= self._limit
 
     def _wait_seconds(self) -> int:
-        """How long about a tenth of the queue takes."""
+        """The seconds that about a tenth of the queue takes."""
         ended = self.metrics.total("kgen_evaluations_total")
         mean = self.metrics.total("kgen_judging_seconds_total") / ended if ended else 5.0
         return int(min(max(1.0, mean * len(self._jobs) / (10 * len(self._threads))), _MOST_WAIT))
@@ -214,7 +214,8 @@ class Judge:
             return replace(request, state=requests.RUNNING if job.runs else requests.QUEUED)
 
     def position(self, owner: str, id: str) -> int | None:
-        """How many jobs were accepted before that of a request and still wait; ``None`` where it does not wait."""
+        """The number of waiting jobs that were accepted before this request's job; ``None`` where the job does not
+        wait."""
         with self._changed:
             job = self._of.get((owner, id))
             if job is None or job.runs:
@@ -233,7 +234,7 @@ class Judge:
     # The end -------------------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Accept and begin nothing more; what runs goes on."""
+        """Accept and begin nothing more; running jobs go on."""
         with self._changed:
             self._draining = True
             self._changed.notify_all()
@@ -291,9 +292,9 @@ class Judge:
     def _places(self, bench: Bench, waiting: Sequence[_Job]) -> Callable[[_Job], int]:
         """The places of jobs of equal priority, lower ones first.
 
-        Jobs of evaluators that have started go first, but not for ever, each evaluator's up to its share of the lanes.
-        Then come jobs for which another evaluator starts beside them: the next problem is ready when one is done.
-        Jobs of another device's evaluators come last: each device would time the same baselines.
+        Jobs of started evaluators go first, but not for ever. An evaluator's jobs beyond its share of the lanes do not
+        go first. Then come jobs for which another evaluator starts beside them: the next problem is ready when one is
+        done. Jobs of another device's evaluators come last: each device would time the same baselines.
         """
         others = {key for other in self._benches if other is not bench for key in other.opened()}
         if self._streak >= _IN_A_ROW:
@@ -315,7 +316,7 @@ class Judge:
         return place
 
     def _judged(self, job: _Job, bench: Bench) -> tuple[dict[str, Any], str | None]:
-        """The answer to a job, and its environment where the same candidate need not be judged again there."""
+        """The answer to a job, and its environment; ``None`` where the same candidate has to be judged again."""
         for environment in tuple(self._environments):
             if (known := self._known(job.digest, environment)) is not None:
                 return known, environment

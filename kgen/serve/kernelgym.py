@@ -25,7 +25,7 @@ _MOST_TASKS = 100  #: of one batch, as there
 _MOST_ID = 100  #: characters of an id, as there
 _PRIORITIES = {"low": -10, "normal": 0, "high": 10, "urgent": 20}
 _LANGUAGES = {"cuda": "cuda", "triton": "triton", "cpp": "cpp"}  #: of its backends; any other one is PyTorch
-#: The baselines of its reference backends, the one that its ``reference_runtime`` is of last.
+#: The baselines of its reference backends. Its ``reference_runtime`` is the time of the last baseline.
 _BASELINES = {"pytorch": ["eager"], "torch_compile": ["eager", "compile"]}
 _STATES = {QUEUED: "pending", DONE: "completed"}
 

@@ -92,7 +92,8 @@ def _written(file: Path) -> tuple[int, int]:
 def _read(
     path: str, written: tuple[int, int], overrides: tuple[tuple[str, str], ...], mode: str | None, dtype: str | None
 ) -> Problem:
-    """The problem of a file that was ``written`` then: a trainer's step names each one many times."""
+    """The problem of a file in the version ``written``. It is cached: a trainer's step names each problem many
+    times."""
     return read_problem(path, dict(overrides), mode, dtype)
 
 

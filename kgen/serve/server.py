@@ -39,7 +39,7 @@ HEAD_SECONDS = 10.0  #: s; in which the head of a request has to arrive
 _IDLE_SECONDS = 30  #: s; that a connection may wait for its next request
 _MOST_CONNECTIONS = 1024
 _HEAD_BYTES = 16 << 10  #: bytes of a request's head
-#: Seconds that a thread holds Python at most while others wait. Threads that judge then keep no client waiting.
+#: The most seconds that a thread holds Python's lock while others wait. Threads that judge then keep no client waiting.
 _SWITCH_SECONDS = 0.0002
 _GRACE_SECONDS = 2  #: s; for open connections when the service ends
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -65,8 +65,8 @@ class Options:
 
 
 def serve(options: Options, begun: Callable[[str], None], notice: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM, and finish what runs then; a second signal ends at once. ``begun`` receives the
-    address.
+    """Serve until Ctrl-C or SIGTERM, then finish the running evaluations; a second signal ends at once. ``begun``
+    receives the address.
 
     Raises :class:`InputError` for an address that cannot be used, or that others reach while there is no token.
     """
@@ -188,7 +188,7 @@ class _Protocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A server whose first signal lets what runs finish, while it answers on; the second one ends it."""
+    """A server that still answers after the first signal while evaluations finish. The second signal ends it."""
 
     def __init__(self, config: uvicorn.Config, judge: Judge) -> None:
         super().__init__(config)

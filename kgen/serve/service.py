@@ -32,7 +32,7 @@ class Service:
     devices: tuple[str, ...]
 
     async def rehearse(self) -> None:
-        """Load and compile what first requests need: they would wait a tenth of a second for it."""
+        """Load and compile the code of first requests: they would otherwise wait a tenth of a second for it."""
         await run_in_threadpool(requests.rehearse, self.database)
 
     # Requests, in threads ------------------------------------------------------------------------------------------

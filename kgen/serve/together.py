@@ -1,8 +1,7 @@
 """Requests of many clients, stored together: those that come while one transaction is committed share the next.
 
-A commit waits for the disk. One for each request, one after the other, would keep the last of 32 clients waiting for 32
-of them. One thread reads the requests, too: on a busy machine, each thread that a request passes through keeps it
-waiting.
+A commit waits for the disk. With one commit for each request, the last of 32 clients would wait for 32 commits. One
+thread reads the requests, too: on a busy machine, each thread that a request passes through keeps it waiting.
 """
 
 from __future__ import annotations
@@ -42,15 +41,16 @@ class Together:
 
     def submit(self, read: Callable[[], Sequence[StoredRequest]], then: Callable[[Added], Any]) -> Future[Any]:
         """Keep the requests of one owner that ``read`` returns, all or none, as :func:`kgen.store.requests.add` does.
-        The future has the result of ``then``. The thread calls both, and the future raises what they raise."""
+        The thread calls ``read`` and ``then``. The future has the result of ``then``, or raises the error of either
+        call."""
         future: Future[Any] = Future()
         self._busy = time.monotonic()
         self._arrived.put(_Batch(read, then, future))
         return future
 
     def wait_until_quiet(self, most: float) -> None:
-        """Wait until no request comes or is stored, ``most`` seconds at most: whoever sends many at once is answered
-        first."""
+        """Wait until no request comes or is stored, ``most`` seconds at most: a client that sends many requests at once
+        is answered first."""
         until = time.monotonic() + most
         while (now := time.monotonic()) < min(until, self._busy + QUIET_SECONDS):
             time.sleep(min(until, self._busy + QUIET_SECONDS) - now)
@@ -81,7 +81,8 @@ class Together:
             self._write(read)
 
     def _write(self, batches: Sequence[_Batch]) -> None:
-        """Write batches in one transaction; where that fails, each alone, so that one costs no other its place."""
+        """Write batches in one transaction. Where that fails, each batch is written alone: no batch suffers from
+        another one."""
         try:
             found = requests.add_all(self._database, [batch.requests for batch in batches])
         except Exception as error:

@@ -24,7 +24,7 @@ OUTCOMES = (REFUSED, FAILED)
 class Attempt:
     """A problem that was ``refused``, or that ``failed`` while it was swept, and why (one line).
 
-    ``mode`` is the one asked for. ``device`` and ``arguments`` are what the sweep would have been stored with.
+    ``mode`` is the requested mode. ``device`` and ``arguments`` are the values that the sweep's row would have had.
     """
 
     name: str

@@ -5,8 +5,8 @@
     environments   the latest sweeps in each, of every problem and class of accuracy that was swept in both
 
 Raw samples decide, not stored figures. Timings of one session are interleaved, and their ratio is taken round by round.
-Timings of two sessions on one machine are compared by their speedups over eager in the same session. A machine that was
-slower as a whole then does not count. Where one session has no eager, the times themselves are compared.
+Timings of two sessions on one machine are compared by their speedups over eager in the same session. A difference in
+the speed of the whole machine then cancels out. Where one session has no eager, the times themselves are compared.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _compare(
 ) -> Comparison:
     """One comparison. A ``ratio`` above 1 means that ``b`` is faster.
 
-    The time of ``b`` is that of ``a`` over the ratio, so that all figures come from the same samples. Between two
+    The time of ``b`` is the time of ``a`` divided by the ratio: all figures come from the same samples. Between two
     environments (``environment`` is ``None``) times are compared without eager.
     """
     beside = (eager.of(a), eager.of(b)) if environment and a.timing.subject != _EAGER else (None, None)

@@ -107,7 +107,7 @@ class Connections:
 
     @contextmanager
     def _alone(self, interrupt: Callable[[], None]) -> Iterator[None]:
-        """One writer of this process at a time: of two, SQLite lets the second one sleep, for longer each time. After
+        """One writer of this process at a time: SQLite would let a second writer sleep, for longer each time. After
         ``WAIT_SECONDS``, SQLite decides."""
         until = time.monotonic() + WAIT_SECONDS
         while not (held := self._writing.acquire(timeout=_LOOK_SECONDS)) and time.monotonic() < until:
@@ -308,7 +308,7 @@ def _sqlite_code(error: Exception) -> int | None:
 
 
 def _sqlstate(error: Exception) -> str | None:
-    """PostgreSQL's code of an error. Errors on the way to the server have none of their own."""
+    """PostgreSQL's code of an error. An error of the connection itself has no code."""
     code = getattr(getattr(error, "orig", error), "sqlstate", None)
     unreachable = code is None and isinstance(error, OperationalError)
     return _NO_CONNECTION if unreachable else code

@@ -93,7 +93,8 @@ class Database:
     # Problems and environments ---------------------------------------------------------------------------------
 
     def add_problem(self, problem: Problem, health: Health | None = None) -> None:
-        """Store a problem whose mode is settled. A known one only gets its health, and its mode as the default one."""
+        """Store a problem whose mode is settled. A known problem only gets its health, and the mark that its mode is
+        the default mode."""
         changes: dict[str, Any] = {"default_mode": True} if problem.asked_mode is None else {}
         if health is not None:
             changes |= {"health_passed_by": list(health.passed_by), "health_notes": list(health.notes)}
@@ -126,8 +127,8 @@ class Database:
         """Begin a sweep, held by this process. Its problem and environment were added before. Returns its id.
 
         ``kind`` is ``eval`` for the evaluation of one file, a sweep of one candidate, and ``tune`` for a user's
-        template. ``roofline`` is a value of :meth:`kgen.codegen.roofline.Basis.plain`. ``products`` are the library's,
-        which tolerances follow. Both are stored among the arguments, but do not identify the sweep.
+        template. ``roofline`` is a value of :meth:`kgen.codegen.roofline.Basis.plain`. ``products`` are the library's
+        products, on which tolerances depend. Both are stored among the arguments, but do not identify the sweep.
         """
         sweep = rows.new_id()
         found = {"roofline": roofline, "products": [asdict(one) for one in products]}
@@ -196,7 +197,7 @@ class Database:
     def finish_sweep(self, sweep: str, state: str, seconds: float, best: str | None) -> None:
         """End a sweep as ``finished``, ``interrupted`` or ``failed``.
 
-        ``seconds`` are those of this process; those of earlier processes are added. ``best`` is a candidate's id.
+        ``seconds`` is the time of this process; the time of earlier processes is added. ``best`` is a candidate's id.
         """
         spent = func.coalesce(models.Sweep.seconds, 0.0) + seconds
         changes = {"state": state, "seconds": spent, "best": best, "ended_at": rows.now()}
@@ -341,7 +342,7 @@ class Database:
         return rows.to_evaluation(row) if row else None
 
     def evaluated(self, sweep: str) -> dict[str, Evaluation]:
-        """The evaluations of a sweep by candidate, in the order judged, without ``infra_error``, which is tried
+        """The evaluations of a sweep by candidate, in the order judged. An ``infra_error`` is left out: it is tried
         again."""
         query = (
             rows.select_evaluations()

@@ -16,8 +16,8 @@ from kgen.candidate import ParamValue
 from kgen.protocol.statistics import explained
 from kgen.store.results import Trial
 
-MOST_PLANS = 8  #: plans; limit of those whose parameters are shown, those with the fastest candidates
-MOST_PARAMETERS = 12  #: parameters of a plan; limit of those that are shown, the strongest
+MOST_PLANS = 8  #: plans with shown parameters, at most: the plans with the fastest candidates
+MOST_PARAMETERS = 12  #: shown parameters of a plan, at most: the strongest parameters
 RANKED_FROM = 10  #: right candidates of a plan; with fewer, chance decides which parameter seems to matter
 
 
@@ -73,14 +73,15 @@ class Plan:
 
 
 def screened(trial: Trial) -> float:
-    """The speedup of a timed candidate in its screening. Its only speedup counts where that is not known."""
+    """The speedup of a timed candidate in its screening. Where that speedup is not known, the candidate's only speedup
+    counts."""
     found = trial.speedup if trial.screened_speedup is None else trial.screened_speedup
     assert found is not None
     return found
 
 
 def plans(trials: Iterable[Trial], best: Trial | None) -> tuple[Plan, ...]:
-    """The plans of right and timed candidates: that of the ``best``, then those with the fastest candidates.
+    """The plans of right and timed candidates: the plan of the ``best``, then the plans with the fastest candidates.
 
     A plan with fewer than :data:`RANKED_FROM` candidates has no parameters.
     """
@@ -117,7 +118,7 @@ def _parameter(name: str, column: Sequence[ParamValue | None], trials: Sequence[
 
 
 def _place(value: ParamValue | None) -> tuple[bool, float, str]:
-    """Numbers in their order, then words in theirs."""
+    """The sort key of a value: numbers in numerical order come before words in alphabetical order."""
     is_number = isinstance(value, (int, float))
     return (not is_number, float(value) if isinstance(value, (int, float)) else 0.0, str(value))
 
@@ -133,7 +134,8 @@ def _codes(parameter: Parameter, column: Sequence[ParamValue | None]) -> list[in
 
 
 def _cells(first: Sequence[int], second: Sequence[int], ordered: Sequence[Trial]) -> tuple[Cell, ...]:
-    """One cell for each pair of values that occurs. Of equal keys a dict keeps the last one, the fastest."""
+    """One cell for each pair of values that occurs. A dict keeps the last value of equal keys: here the fastest
+    candidate."""
     keys = list(zip(first, second, strict=True))
     counts, fastest = Counter(keys), dict(zip(keys, ordered, strict=True))
     return tuple(Cell(*key, count, fastest[key]) for key, count in counts.items())

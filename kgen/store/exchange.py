@@ -43,7 +43,7 @@ FORMAT = 4  #: version of the lines; a reader refuses a newer one, and brings ro
 _BATCH = 200  #: rows; written at once
 
 #: The tables of a history; each comes after the tables that it names. Requests and proposals stay where they were made:
-#: they hold what clients have sent, and what models were asked.
+#: they hold the texts of clients and the prompts for models.
 _TABLES: Mapping[str, Table] = {
     table.name: table for table in models.Base.metadata.sorted_tables if table.name not in ("request", "proposal")
 }
@@ -117,7 +117,7 @@ _TIMED_IN = _TABLES["timing"].c.sweep_id
 
 
 def _heir(chosen: Select[Any]) -> ColumnElement[str]:
-    """The exported sweep of a timing: its own one, or one that took its evaluation over."""
+    """The exported sweep of a timing: its own sweep, or a sweep that took its evaluation over."""
     trial = models.Trial
     users = select(func.min(trial.sweep_id)).where(trial.evaluation_id == _TABLES["timing"].c.evaluation_id)
     taken_over = users.where(trial.sweep_id.in_(chosen)).scalar_subquery()
@@ -134,7 +134,7 @@ def _checksum(row: Row) -> str:
 
 
 def _out(name: str, value: Any) -> Any:
-    if name == "reason":  # an older kgen stored the words of a compiler as they were
+    if name == "reason":  # an older kgen stored a compiler's words unchanged
         return imported_values.without_control_characters(value)
     return _text(value) if isinstance(value, datetime) else value
 
@@ -436,7 +436,7 @@ class _Target:
     """The target database of an import. Existing rows stay unchanged, unless a file has newer facts.
 
     A sweep that continued elsewhere has another state and other finals. A status that the finals changed stays changed.
-    A problem may learn that its mode is the default one. A foreign file may turn out to be a text of kgen's own.
+    A problem may learn that its mode is the default mode. A foreign file may turn out to be a text of kgen's own.
     """
 
     def __init__(self, connection: Connection, imported: Imported) -> None:
@@ -491,7 +491,7 @@ class _Target:
         return row.get({"sweep": "id", "trial": "sweep_id"}.get(table, "")) in self._went_on
 
     def _older(self, values: Sequence[Row]) -> set[str]:
-        """The sweeps that ended earlier in the database, or were cut off. One that runs here is never older."""
+        """The sweeps that ended earlier in the database, or were cut off. A sweep that runs here is never older."""
         ended = {row["id"]: row["ended_at"] for row in values}
         table = models.Sweep
         query = select(table.id, table.ended_at).where(table.id.in_(ended), table.state != "running")

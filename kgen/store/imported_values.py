@@ -14,7 +14,7 @@ from kgen.candidate import Plan
 #: Texts that keep any character: they are shown only where they are asked for.
 SOURCES = {("problem", "source"), ("source", "text")}
 
-#: Columns whose numbers are divided by, or that are a quotient.
+#: Columns whose numbers are divisors or quotients.
 _ABOVE_ZERO = {"cold_ms", "warm_ms", "median_ms", "speedup", "speedup_low", "speedup_high"}
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -64,7 +64,8 @@ def check_log(where: str, log: Any) -> None:
 
 
 def check_plan(where: str, value: Any, name: str) -> None:
-    """Raise ``ValueError`` for a plan that no compiler made, or whose name is another one. No plan has any name."""
+    """Raise ``ValueError`` for a plan that no compiler made, or whose name is not ``name``. An empty plan may have any
+    name."""
     try:
         plan = Plan.from_json(value)
     except ValueError as error:

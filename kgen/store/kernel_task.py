@@ -35,8 +35,8 @@ class TaskKey:
     """All that decides which text of a task is fastest.
 
     ``program`` is the hash of its loop program's canonical form, or of its operator for a ``library`` call.
-    ``precision`` says how exactly its products must be multiplied. ``compiler`` is the version of the one that builds
-    its kernels.
+    ``precision`` says how exactly its products must be multiplied. ``compiler`` is the version of the compiler that
+    builds its kernels.
     """
 
     program: str
@@ -97,9 +97,9 @@ THE_LIBRARY = Variant("")
 class Measured:
     """The result of a variant of a task.
 
-    ``text`` is the hash of its rendered text; a result of another text is history. ``cold_ms`` and ``warm_ms`` are the
-    least times of calls, with the cache flushed before, and behind another call. ``error`` is the root mean square
-    error against float64, relative to the size of the result; ``allowed`` is what it may be. Only ``ok`` has times.
+    ``text`` is the hash of its rendered text; a result of another text is history. ``cold_ms`` is the least time of a
+    call after a cache flush, ``warm_ms`` of a call behind another call. ``error`` is the root mean square error against
+    float64, relative to the size of the result; ``allowed`` is the limit of the error. Only ``ok`` results have times.
     """
 
     variant: Variant
@@ -113,6 +113,6 @@ class Measured:
 
     @property
     def ms(self) -> float | None:
-        """Milliseconds in a network, halfway: inputs come from the kernel before, other operands were not used for
-        long."""
+        """Milliseconds in a network: the mean of ``cold_ms`` and ``warm_ms``. Inputs come from the previous kernel;
+        other operands were not used for long."""
         return None if self.cold_ms is None or self.warm_ms is None else (self.cold_ms + self.warm_ms) / 2

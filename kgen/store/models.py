@@ -15,9 +15,9 @@
 A *trial* is one candidate in one sweep. It names its evaluation, which another sweep may have made, and has the
 candidate's figures against this sweep's baselines. A sweep of kind ``eval`` is one file judged by ``kgen eval``: a
 sweep of one candidate, stored like any other. A *task* is one kernel, or library call, of networks. An *attempt* is a
-problem without a sweep, with the reason. A *module* is one of a user's program, with the candidates that take the
-places of its parts. A *request* is one that the service accepted. Wide columns come last in their tables, so that
-SQLite reads a listing without their overflow pages. ``docs/schema.md`` explains each column.
+problem without a sweep, with the reason. A *module* is a module of a user's program, with the candidates that replace
+its parts. A *request* is a request that the service accepted. Wide columns come last in their tables, so that SQLite
+reads a listing without their overflow pages. ``docs/schema.md`` explains each column.
 """
 
 from __future__ import annotations
@@ -253,8 +253,7 @@ class Timing(Base):
 
 
 class Attempt(Base):
-    """A problem that was refused, or that failed while it was swept: how it was asked for, and why it came to
-    nothing."""
+    """A problem that was refused, or that failed while it was swept: the request and the reason."""
 
     __tablename__ = "attempt"
     __table_args__ = (Index(None, "source_hash", "created_at"),)
@@ -313,7 +312,7 @@ class TaskResult(Base):
 
 
 class SweepTask(Base):
-    """A task of a sweep's plans, and how many steps of the plan that is predicted best are that task."""
+    """A task of a sweep's plans, with the number of its steps in the plan that is predicted best."""
 
     __tablename__ = "sweep_task"
     __table_args__ = (Index(None, "task_id"),)
@@ -338,7 +337,8 @@ class CandidateTask(Base):
 
 
 class Module(Base):
-    """A module of a user's program, by a fingerprint of its classes, tensors and inputs, with what was found for it."""
+    """A module of a user's program, by a fingerprint of its classes, tensors and inputs, with the candidates that were
+    found for it."""
 
     __tablename__ = "module"
 

@@ -15,7 +15,7 @@ from kgen.store.selection import Selection
 
 @dataclass(frozen=True)
 class StoredModule:
-    """The result of one search: after ``minutes`` of it, ``parts`` are what was found, as JSON objects.
+    """The result of one search after ``minutes``. ``parts`` are the found parts, as JSON objects.
 
     A part has the ``paths`` of equal submodules, and its ``winner``, which names a candidate and a problem's hash.
     Without parts, nothing was faster.

@@ -1,8 +1,8 @@
 """Pruning: drops whole sweeps, or their failed candidates, with all rows that nothing else uses.
 
 Rows in use stay. An evaluation that another sweep took over keeps its samples, and a candidate with an evaluation keeps
-its source. A running sweep, and one with the best of its problem, are not dropped by filters. A preview drops the rows
-and rolls back, so that it always agrees with the real pruning.
+its source. Filters drop neither a running sweep nor the sweep with the best candidate of its problem. A preview drops
+the rows and rolls back, so that it always agrees with the real pruning.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from kgen.store.selection import Selection
 class Pruned:
     """The result of a pruning or its preview: ``rows`` counts dropped rows by table.
 
-    ``sweeps`` are dropped whole; those in ``of_failed`` only lose their failed candidates. ``kept`` were selected, but
-    have the best of their problem. ``candidates`` and ``logs`` name files beside the database.
+    ``sweeps`` are dropped whole. Sweeps in ``of_failed`` only lose their failed candidates. Sweeps in ``kept`` were
+    selected, but have the best candidate of their problem. ``candidates`` and ``logs`` name files beside the database.
     """
 
     sweeps: tuple[SweepRow, ...]
@@ -92,7 +92,7 @@ def _with_the_best(database: Database) -> set[str]:
         .order_by(trial.speedup, trial.sweep_id)
     )
     with database.connections.read() as connection:
-        # Of equal keys a dict keeps the last value, the fastest.
+        # A dict keeps the last value of equal keys: here the fastest.
         return set({tuple(place): identity for *place, identity in connection.execute(query)}.values())
 
 

@@ -148,7 +148,7 @@ def _counts(connection: Connection, ids: Sequence[str]) -> dict[str, dict[Status
 
 
 def _chosen(connection: Connection, ids: Sequence[str]) -> dict[str, Trial]:
-    """The best candidate of each of these sweeps that chose one."""
+    """The best candidates that these sweeps chose, by sweep."""
     query = select_trials().where(models.Sweep.best == models.Trial.candidate_id)
     return {row.sweep_id: to_trial(row) for row in in_chunks(connection, query, models.Sweep.id, ids)}
 

@@ -34,10 +34,10 @@ def best(
 ) -> list[BestRow]:
     """The best candidate of each problem, the most recently swept problem first.
 
-    Only sweeps of one environment and one class of accuracy are compared. The class is the strictest one, and the
-    environment is that of its latest sweep with a right candidate. ``among`` and ``accuracy`` narrow the choice.
-    Finalists come before screened candidates, and controls are never the best. Sweeps of the
-    given ``kinds`` count: those of kgen's own candidates alone, or all (:data:`kgen.store.models.KINDS`).
+    Only sweeps of one environment and one class of accuracy are compared. The class is the strictest class. The
+    environment comes from this class's latest sweep with a right candidate. ``among`` and ``accuracy`` narrow the
+    choice. Finalists come before screened candidates, and controls are never the best. Sweeps of the given ``kinds``
+    count: those of kgen's own candidates alone, or all (:data:`kgen.store.models.KINDS`).
     """
     with database.connections.read() as connection:
         compared = list(islice(_compared(connection, problem_ids, accuracy, among, kinds), limit))
@@ -67,7 +67,7 @@ def best(
 
 
 class Finalist(Protocol):
-    """The fields that decide between finalists: those of a :class:`Trial`, or of a smaller row."""
+    """The fields that decide between finalists. A :class:`Trial` has these fields, and so does a smaller row."""
 
     @property
     def sweep(self) -> str: ...

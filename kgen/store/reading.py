@@ -123,9 +123,10 @@ def fastest_screened(connection: Connection, sweeps: Iterable[str]) -> dict[str,
 
 
 def _beside(trial: Trial, baselines: Mapping[str, float]) -> Trial:
-    """A screened trial beside the fastest baseline of its screening, whose time its own figures tell.
+    """A screened trial beside the fastest baseline of its screening. The trial's own figures give the time of this
+    baseline.
 
-    A sweep that continued has screened its baselines again since, and maybe on a busier machine.
+    A continued sweep has screened its baselines again since, perhaps on a busier machine.
     """
     fastest = min(baselines, key=baselines.__getitem__, default=None)
     if fastest is None or not (trial.median_ms and trial.speedup):

@@ -47,15 +47,14 @@ _COLUMNS = [getattr(models.Request, name) for name in _FIELDS]
 
 
 def add(database: Database, requests: Sequence[StoredRequest]) -> list[tuple[StoredRequest, bool]]:
-    """Keep requests of one owner in one transaction, held by this process. Returns the row of each one, and whether it
-    is new: of an id that the owner has used before, the older row stays. Where that is of another evaluation, nothing
-    is kept."""
+    """Keep requests of one owner in one transaction, held by this process. Returns the row of each request, and whether
+    the row is new. If the owner has used an id before, the older row stays. If an older row describes another
+    evaluation, no request is kept."""
     return add_all(database, [requests])[0]
 
 
 def add_all(database: Database, batches: Sequence[Sequence[StoredRequest]]) -> list[list[tuple[StoredRequest, bool]]]:
-    """The same for several batches in one transaction, each of one owner: a commit waits for the disk, once for all of
-    them."""
+    """Keep several batches, each of one owner, in one transaction: the only commit waits for the disk once."""
     moment, mine = rows.now(), holder.this_process()
     known: dict[tuple[str, str], StoredRequest] = {}
     new: list[StoredRequest] = []
@@ -79,7 +78,7 @@ def add_all(database: Database, batches: Sequence[Sequence[StoredRequest]]) -> l
 
 
 def rehearse(database: Database) -> None:
-    """Take requests through their states in a transaction that is taken back: the first use of a statement takes 20
+    """Take requests through their states in a transaction that is rolled back: the first use of a statement takes 20
     ms."""
     one, *more = (StoredRequest("", f"?{number}", "", 0, {}) for number in range(3))  # no client can choose such an id
     with suppress(_TakenBack), database.connections.together():
@@ -121,8 +120,8 @@ def begin(database: Database, owner: str, id: str) -> int | None:
 def finish(
     database: Database, requests: Sequence[tuple[str, str]], answer: Mapping[str, Any], environment: str | None = None
 ) -> list[tuple[str, str]]:
-    """Answer requests, by owner and id, in one transaction. Returns those that had no answer before: each gets one
-    alone."""
+    """Answer requests, by owner and id, in one transaction. Returns the requests that had no answer before: each
+    request gets only one answer."""
     table = models.Request
     changes = {"state": DONE, "answer": codec.storable(answer), "environment": environment, "ended_at": rows.now()}
     answered = []
@@ -144,7 +143,7 @@ def known(database: Database, digest: str, environment: str) -> StoredRequest | 
 
 
 def adopt(database: Database) -> list[StoredRequest]:
-    """Take over the requests without an answer that ended processes held, in the order of their acceptance. All are
+    """Take over the unanswered requests of ended processes, in the order of their acceptance. All these requests are
     queued."""
     table, mine = models.Request, holder.this_process()
     with database.connections.write() as connection:

@@ -55,7 +55,7 @@ class Trial:
     ``final`` results were timed interleaved with the baselines and have an interval. The others were only screened.
     ``tie`` marks finalists within the interval of the sweep's fastest, and ``chosen`` the sweep's best. ``speedup`` is
     over ``baseline``, the fastest of ``baselines``. ``median_ms`` and ``baselines`` are in milliseconds, and come from
-    the same samples as the speedup. ``screened_speedup`` is that of the screening, where it was asked for.
+    the same samples as the speedup. ``screened_speedup`` is the speedup in the screening, where a caller asked for it.
     """
 
     sweep: str
@@ -114,7 +114,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class BestRow:
-    """The best of one problem in one environment, at one class of accuracy.
+    """The best candidate of one problem in one environment, at one class of accuracy.
 
     ``trial`` is ``None`` where no candidate with a kernel of its own was right; ``sweep`` is then the latest one.
     ``ties`` counts the other candidates within the interval of the best.
@@ -163,22 +163,22 @@ class SweepRow:
 
     @property
     def tried(self) -> int:
-        """How many candidates it has judged."""
+        """The number of candidates that the sweep has judged."""
         return sum(self.counts.values())
 
     @property
     def right(self) -> int:
-        """How many of them were right and timed."""
+        """The number of candidates that were right and timed."""
         return self.counts.get(Status.OK, 0)
 
     @property
     def duplicates(self) -> int:
-        """How many of them have the same binary as another one."""
+        """The number of candidates that have the same binary as another candidate."""
         return self.counts.get(Status.DUPLICATE, 0)
 
     @property
     def failed(self) -> int:
-        """How many of them failed."""
+        """The number of candidates that failed."""
         return self.tried - self.right - self.duplicates
 
 
@@ -205,8 +205,8 @@ class Rejections:
 class SweepDetail:
     """One sweep in full.
 
-    ``sizes`` are the problem's constants. ``baselines`` are the times of the finals, and ``screened_baselines`` those
-    of the screening, in milliseconds. ``taken_over`` counts evaluations of an earlier sweep.
+    ``sizes`` are the problem's constants. ``baselines`` are the times in the finals, and ``screened_baselines`` the
+    times in the screening, in milliseconds. ``taken_over`` counts evaluations of an earlier sweep.
     """
 
     row: SweepRow
@@ -274,9 +274,9 @@ class Compared:
 class Comparison:
     """``b`` against ``a``. ``what`` is ``best``, ``candidate``, or a baseline's name.
 
-    ``ratio`` is the time of ``a`` over that of ``b``, the speedup of ``b``. ``verdict`` on ``b`` is ``faster``,
-    ``slower``, ``same`` or ``cannot tell``. ``how`` is the relation of the two timings. ``environment`` is ``None`` for
-    a comparison of two environments.
+    ``ratio`` is the time of ``a`` divided by the time of ``b``: the speedup of ``b``. ``verdict`` on ``b`` is
+    ``faster``, ``slower``, ``same`` or ``cannot tell``. ``how`` is the relation of the two timings. ``environment`` is
+    ``None`` for a comparison of two environments.
     """
 
     problem: ProblemRow
@@ -294,7 +294,7 @@ class Comparison:
 class Known:
     """A right candidate of an earlier sweep: its plan and parameters.
 
-    ``slower`` is its time over that of the fastest candidate of the same problem.
+    ``slower`` is its time divided by the time of the fastest candidate of the same problem.
     """
 
     plan: str

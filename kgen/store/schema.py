@@ -25,7 +25,7 @@ def ensure(connections: Connections, create: bool) -> None:
     """Bring the database to the newest revision, in one transaction. A database at that revision stays untouched.
 
     Raises :class:`DatabaseVersionError` for a revision of a newer kgen and :class:`DatabaseError` for another program's
-    database. Without ``create``, raises :class:`NotFoundError` for an empty one.
+    database. Without ``create``, raises :class:`NotFoundError` for an empty database.
     """
     with connections.read() as connection:
         revision = _revision(connection, connections.name)

@@ -32,7 +32,7 @@ THRESHOLDS = (0.0, 1.0, 1.5, 2.0)
 
 #: Resamples for the interval of the speedup over eager: its ends are shown with three digits.
 _RESAMPLES = 500
-_SLOW_CONTROL = 0.95  #: of eager's speed; screened times of equal work differ by less
+_SLOW_CONTROL = 0.95  #: share of eager's speed; screened times of equal work differ by less
 
 
 class Verdict(StrEnum):
@@ -85,7 +85,7 @@ class Score:
 
     @property
     def right(self) -> bool:
-        """Whether a candidate was right, and be it the control."""
+        """Whether a candidate was right; the control counts, too."""
         return self.verdict in RIGHT or self.ms is not None
 
 
@@ -93,8 +93,8 @@ class Score:
 class Summary:
     """The results of problems together.
 
-    Shares are of all ``problems``. Means are over the right problems; one without a right kernel of its own counts 1.0.
-    ``fast`` has ``fast_p`` by ``p``. ``geomean`` is over the fastest baseline.
+    Shares are of all ``problems``. Means are over the right problems. A problem without a right kernel of its own
+    counts as 1.0. ``fast`` maps ``p`` to ``fast_p``. ``geomean`` is over the fastest baseline.
     """
 
     problems: int
@@ -125,7 +125,7 @@ def summary(scores: Sequence[Score]) -> Summary:
 
 
 def fast(over_eager: Iterable[float], problems: int, p: float) -> float:
-    """``fast_p``: the share of ``problems`` whose speedup over eager is above ``p``, of those that are right."""
+    """``fast_p``: the share of ``problems`` that are right and have a speedup over eager above ``p``."""
     return sum(speedup > p for speedup in over_eager) / problems if problems else 0.0
 
 
@@ -303,8 +303,8 @@ def _without_winner(
 def without_winner(detail: SweepDetail, *, kernel_right: bool, control: Trial | None = None) -> tuple[Verdict, str]:
     """The verdict on a sweep that timed no kernel of its own in finals, with the reason.
 
-    ``kernel_right`` says that one was right. A ``control`` that is slower than eager makes the problem slower; by
-    default it is the one among the sweep's leaders.
+    ``kernel_right`` says that such a kernel was right. A ``control`` that is slower than eager makes the problem
+    slower. The default ``control`` is the control among the sweep's leaders.
     """
     control = control or next((trial for trial in detail.leaders if trial.control), None)
     verdict, reason = why_no_winner(detail.row, detail.failures, kernel_right)
@@ -318,7 +318,7 @@ def without_winner(detail: SweepDetail, *, kernel_right: bool, control: Trial | 
 
 
 def why_no_winner(row: SweepRow, failures: Sequence[Failures], kernel_right: bool) -> tuple[Verdict, str]:
-    """The same without a look at the control."""
+    """The verdict and the reason as in :func:`without_winner`, but without a look at the control."""
     if kernel_right:
         return Verdict.NOT_JUDGED, "the time was up before the finals; give it a longer --time"
     if failures:
@@ -333,7 +333,7 @@ def why_no_winner(row: SweepRow, failures: Sequence[Failures], kernel_right: boo
 def _control(
     database: Database, subject: _Subject, best: BestRow, control: Trial, verdict: Verdict, reason: str
 ) -> Score:
-    """The score of a problem of which only PyTorch's own operators were right, or timed in finals."""
+    """The score of a problem where only PyTorch's own operators were right, or were timed in finals."""
     baselines = queries.baselines(database, [control.sweep]).get(control.sweep, {})
     slower, ms = verdict is Verdict.SLOWER, control.median_ms or math.inf
     return Score(
@@ -358,7 +358,7 @@ def _exactly(speedup: float) -> Interval:
 
 
 def _swept(connection: Connection, bests: Sequence[BestRow], among: Selection) -> dict[str, list[_Swept]]:
-    """The sweeps that each of these was chosen from, the latest first, by problem."""
+    """The sweeps from which each of ``bests`` was chosen, the latest first, by problem."""
     place = {best.problem.id: (best.environment.id, str(best.accuracy)) for best in bests}
     table = models.Sweep
     columns = (table.id, table.problem_id, table.environment_id, table.accuracy, table.state, table.holder)
@@ -398,7 +398,7 @@ def _over_eager(connection: Connection, finals: Sequence[Trial]) -> dict[tuple[s
 
 
 def _beside_eager(trial: Trial, eager: Timing | None, own: Timing | None) -> Interval | None:
-    """A finalist's speedup over eager: of the times that are shown, with the interval of their samples."""
+    """A finalist's speedup over eager: the ratio of the shown times, with the interval of their samples."""
     if "eager" not in trial.baselines or not trial.median_ms:
         return None
     mid = trial.baselines["eager"] / trial.median_ms

@@ -20,7 +20,7 @@ SWEPT = "swept"  #: beside the outcomes of attempts: a sweep ran to its end
 class Ended:
     """One end of a problem: ``swept``, ``refused`` or ``failed``.
 
-    ``mode`` is the one asked for, ``None`` by default. ``environment`` is its id; attempts have none.
+    ``mode`` is the requested mode, ``None`` by default. ``environment`` is its id; attempts have none.
     """
 
     outcome: str
@@ -52,7 +52,7 @@ def history(database: Database, source_hashes: Iterable[str]) -> dict[str, list[
     with database.connections.read() as connection:
         for chunk in chunks(wanted):
             for row in connection.execute(query.where(problem.source_hash.in_(chunk))):
-                # One that is in its default mode was asked for with that mode or without any.
+                # A problem in its default mode was requested with that mode or without a mode.
                 for mode in {row.mode, None if row.default_mode else row.mode}:
                     what = (SWEPT, mode, row.environment_id, row.accuracy, row.arguments, row.started_at)
                     found.setdefault(row.source_hash, []).append(Ended(*what))

@@ -36,8 +36,8 @@ class StoredResult(Measured):
 
 @dataclass(frozen=True)
 class Step:
-    """One step of an assembled candidate: its name (``k3``, an operator), its task, the result chosen, and why it is a
-    library call."""
+    """One step of an assembled candidate: its name (``k3``, an operator), its task, the chosen result, and the reason
+    for a library call."""
 
     name: str
     task: str
@@ -50,7 +50,7 @@ class StepRow:
     """A step of a candidate as it is shown.
 
     ``ms`` is the chosen variant's time alone, ``share`` its part of the sum over all steps, ``limit_ms`` the least time
-    that the device allows. ``reason`` says why a library call is one.
+    that the device allows. ``reason`` says why the step is a library call.
     """
 
     number: int
@@ -125,7 +125,7 @@ def add_tasks(database: Database, sweep: str, tasks: Sequence[NewTask]) -> None:
 
 
 def add_result(database: Database, task: str, environment: str, measured: Measured) -> StoredResult:
-    """Store what became of a variant, in one transaction. Returns it with its id."""
+    """Store the result of a variant, in one transaction. Returns the result with its id."""
     stored = StoredResult(**vars(measured), id=rows.new_id())
     row = {
         "id": stored.id,
@@ -198,7 +198,7 @@ def _to_result(row: Row) -> StoredResult:
 
 
 def steps(database: Database, candidate: str) -> list[StepRow]:
-    """The steps of a candidate in their order; none of one that was not assembled."""
+    """The steps of a candidate in their order; empty for a candidate that was not assembled."""
     step, task, result = models.CandidateTask, models.Task, models.TaskResult
     query = (
         select(
@@ -245,8 +245,8 @@ def _ms(row: Row) -> float | None:
 
 
 def listed(database: Database, *, name: str | None = None, among: Selection, limit: int | None = None) -> list[TaskRow]:
-    """Tasks of the selected sweeps, those that take longest first, as the fastest variant in any environment stands
-    there."""
+    """Tasks of the selected sweeps, the slowest first. Each task has the figures of its fastest variant in any
+    environment."""
     task, used, result, sweep, problem = models.Task, models.SweepTask, models.TaskResult, models.Sweep, models.Problem
     with database.connections.read() as connection:
         conditions: list[ColumnElement[bool]] = [*among.conditions(connection)]

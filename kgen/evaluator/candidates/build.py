@@ -60,7 +60,7 @@ _ENVIRONMENT = (
 _FILE_BYTES, _PROCESSES = 4 << 30, 512  # limits of a build
 _LEAST_FREE = 64 << 20  # bytes of disk; below it, a failed build is no fault of its source
 _NICENESS = 5  # of compilers beside timings on a GPU
-_BEHIND, _NICEST = 3, 19  # more for each build that comes first, up to what Linux has: a third more is half of the time
+_BEHIND, _NICEST = 3, 19  # niceness for each build that comes first, up to Linux's limit; 3 more halve the time
 _REASON_CHARACTERS = 300
 _PAUSE_SECONDS = 0.5  # times the number of the try; before a killed build begins again
 #: A log says so where a signal from outside ended a compiler, or a program that the compiler or ninja ran.
@@ -87,7 +87,7 @@ _KERNEL = re.compile(
 class Extension:
     """The literals of one candidate's ``load_inline`` call.
 
-    ``parts`` says in how many files the builder compiles the source, beside each other: each of them with another value
+    ``parts`` is the number of files in which the builder compiles the source, side by side. Each file has another value
     of the macro ``PART``.
     """
 
@@ -209,9 +209,9 @@ class Builder:
             raise DiskError(f"{self.directory}: the folder for builds cannot be made: {error}") from error
 
     def build(self, source: str, behind: int = 0) -> BuildReport:
-        """Build the extension of ``source``, or find it built. The report tells its faults. With other builds on their
-        way, it comes ``behind`` so many of them. Raises :class:`EvaluatorError` when the server fails and
-        :class:`DiskError` when the folder cannot be written."""
+        """Build the extension of ``source``, or find it built. The report tells its faults. ``behind`` is the number of
+        builds on their way that come first. Raises :class:`EvaluatorError` when the server fails and :class:`DiskError`
+        when the folder cannot be written."""
         extension = read_extension(source)
         if extension is None:
             return BuildReport(True, False, 0.0, False, str(self.directory), None, "nothing to build ahead", "")
@@ -315,7 +315,7 @@ class Builder:
         }
 
     def _hiding(self, extension: Extension) -> dict[str, Any]:
-        """Options by which the compilers see nothing of the hidden folders but the extension's own one."""
+        """Options that hide the hidden folders from the compilers, except the extension's own folder."""
         folder = self.directory / extension.name
         folder.mkdir(exist_ok=True)  # a hidden folder shows only folders that exist
         return {"hidden": self._hidden, "shown": [str(folder)]}
@@ -389,7 +389,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
 
 
 def _in_parts(extension: Extension, folder: Path) -> list[str]:
-    """The paths of files that have one part of the source each."""
+    """The paths of files, each with one part of the source."""
     end, source = (".cu", extension.cuda_source) if extension.cuda_source else (".cpp", extension.cpp_source)
     whole = folder / f"whole{end}.inc"
     whole.write_text(source)

@@ -134,7 +134,7 @@ class TimedCalls:
                 self.last = self.call_model(*self.buffers)
 
     def renew(self, key: int, mode: str) -> None:
-        """Give the next call new contents in the same buffers, the buffers and random numbers that the oracle has."""
+        """Give the next call new contents in the same buffers. Its state and its random numbers are the oracle's."""
         self.key = key
         self.wake()
         self.set_mode(mode)
@@ -200,7 +200,7 @@ class TimedCalls:
     def block(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """A sample block: for each of ``keys`` one timed call in each of ``modes``, on contents made by that key.
         ``ns`` lists nanoseconds by key, summed over the modes. ``exposed`` says whether launches were timed too;
-        ``alias`` names the output before if an output used its memory."""
+        ``alias`` names the previous output if an output used that memory again."""
         found = dict.fromkeys(request["keys"], 0)
         exposed, alias = False, ""
         if self.frees and self.buffers and self.last is None:  # fetched and freed: new memory takes time

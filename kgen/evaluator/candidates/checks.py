@@ -29,16 +29,16 @@ class Level(NamedTuple):
 
 
 class Operators(NamedTuple):
-    """The library's operators that a forward calls, with their numbers, and the names of those of single elements."""
+    """The library's operators that a forward calls, with their numbers, and the names of elementwise operators."""
 
     calls: Mapping[str, int]
     elementwise: Sequence[str]
 
 
 class Profile(NamedTuple):
-    """A profile of a candidate: labels, and shares from 0 to 1 where they are known. ``own_share`` is that of its time
-    in its own kernels. ``replaced`` is that of the problem's operators which it does not call. ``kernel_ms`` are
-    milliseconds of the device's functions in one call."""
+    """A profile of a candidate: labels, and shares from 0 to 1 where they are known. ``own_share`` is the share of its
+    time in its own kernels. ``replaced`` is the share of the problem's operators that the candidate does not call.
+    ``kernel_ms`` are milliseconds of the device's functions in one call."""
 
     labels: Sequence[str] = ()
     own_share: float | None = None
@@ -100,8 +100,8 @@ class Checks:
         notice: Callable[[str], None],
         until: float = inf,
     ) -> list[Runner]:
-        """Time finalists and baselines in turns, ``until`` then on the monotonic clock. Returns those that did not
-        fail."""
+        """Time finalists and baselines in turns until the time ``until`` on the monotonic clock. Returns the subjects
+        that did not fail."""
         return interleave([*finalists, *baselines], seconds, generator, failed, until=until)
 
     def labels(self, candidate: Candidate) -> list[str]:

@@ -17,8 +17,8 @@ _copy, _fill = torch.Tensor.copy_, torch.Tensor.fill_
 
 
 def guarded(x: torch.Tensor, device: str, guards: list[Guard], guard: torch.Tensor | None = None) -> torch.Tensor:
-    """A copy of ``x`` between fences of NaN or the largest integer: reads and writes beyond it show. Its guard is added
-    to ``guards``; it is made on ``device``, unless there is one."""
+    """A copy of ``x`` between fences of NaN or the largest integer: reads and writes beyond it show. The copy's guard
+    is added to ``guards``. The guard is made on ``device``, unless ``guard`` is given."""
     fill = float("nan") if is_inexact(x) else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
     guard = torch.empty(span(x) + 2 * FENCE, dtype=x.dtype, device=device) if guard is None else guard
     _fill(guard, fill)

@@ -41,8 +41,8 @@ class State:
         self, model: torch.nn.Module, base: dict[str, torch.Tensor], ties: Mapping[str, str], unsaved: frozenset[str]
     ) -> bool:
         """Give the module the problem's weights where names and shapes agree; else it keeps its own. ``unsaved`` are
-        the names of the problem's state in no state dict. Returns whether the module has all of that: one that keeps
-        state in its own way is judged by its outputs and its state dict."""
+        the names of the problem's state in no state dict. Returns whether the module has all of this state. A module
+        that keeps state in its own way is judged by its outputs and its state dict."""
         self.model, self.base, self.ties, self.unsaved = model, base, ties, unsaved
         self.parameters = list(saved(model, PARAMETERS))
         own = saved(self.model, PARAMETERS) | self.tensors()

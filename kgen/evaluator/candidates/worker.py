@@ -38,7 +38,7 @@ from kgen.protocol import COMPILER, GRAPH_BASELINE
 
 _MESSAGE_CHARACTERS = 400
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a RuntimeError's message
-_FENCED_BYTES = 1 << 27  # bytes of outputs; behind what calls with more allocate, there is no fence
+_FENCED_BYTES = 1 << 27  # bytes of outputs; calls with larger outputs have no fence behind their allocations
 _CANDIDATE = "kgen_candidate"  # the module of a candidate's file
 _COMPILE_MODES = {
     "compile": "default",
@@ -61,7 +61,7 @@ class Subject(TimedCalls):
         self.base: dict[str, torch.Tensor]  # the problem's weights, and what makes the module: from loading on
         self.constructor: Callable[[], Any]
         self.names: dict[str, Any] = {}  # of the candidate's file
-        self.enters = False  # whether its whole forward may be one call of C: the launches of that are not seen
+        self.enters = False  # whether its whole forward may be one call of C, whose launches are not seen
         self.behind = ""  # memory that the runs of a validation wrote and must not
         self.second: Any = None  # the second run in validation, where the oracle's memory holds one at a time
         self.fences = Fences(
@@ -140,8 +140,8 @@ class Subject(TimedCalls):
         return self.write("second", self.second, 0)
 
     def draws(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """A forward on each of some fresh inputs, which keys mix of two sets. Writes the tensors with these
-        ``numbers``."""
+        """One forward on each of some fresh inputs. A key mixes each fresh input from two sets. Writes the tensors with
+        these ``numbers``."""
         chosen = slice(request["first"], request["first"] + request["count"])
         drawn: list[Any] = []
         with (
@@ -222,8 +222,8 @@ class Subject(TimedCalls):
 
 
 def _with_own_outputs(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Calls of a module that replays graphs of torch's compiler. The next replay writes over their outputs, so that
-    they are copied, as a caller must do who keeps one."""
+    """Calls of a module that replays graphs of torch's compiler. The next replay overwrites the outputs. So the outputs
+    are copied here; any caller that keeps an output must copy it."""
 
     def call(*inputs: Any) -> Any:
         torch.compiler.cudagraph_mark_step_begin()

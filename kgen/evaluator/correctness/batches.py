@@ -29,8 +29,9 @@ class Batches:
         self._run, self._wait, self._given, self._state = run, wait, given, state
 
     def goes_by_rows(self, mode: str, count: int) -> tuple[bool, bool]:
-        """Whether the reference takes ``count`` rows and gives as many rows of output. Whether, besides, each of these
-        depends on its row of the inputs alone, and no buffer changes. Raises :class:`OfBatchError`."""
+        """Two facts. The first is whether the reference takes ``count`` rows and gives as many rows of output. The
+        second is whether, besides, each output row depends on its input row alone, and no buffer changes. Raises
+        :class:`OfBatchError`."""
         part = count // 2 | 1
         try:
             (whole, after), *others = (

@@ -38,8 +38,8 @@ class Case:
 
 @dataclass(eq=False)
 class Draws:
-    """Fresh inputs of a case: two sets, which keys mix. ``numbers`` are those of the tensors whose expected values are
-    kept, one list for each key."""
+    """Fresh inputs of a case: two sets, which keys mix. ``numbers`` are the numbers of the tensors with kept expected
+    values: one list of values for each key."""
 
     sets: list[list[Any]]
     arena: Arena

@@ -126,7 +126,7 @@ _ways = {aten.convolution.default: _convolution, aten._cudnn_rnn.default: _recur
 
 
 def _doubled(args: Any, rows: int) -> list[Any]:
-    """Arguments in float64; of the first operand, so many rows."""
+    """Arguments in float64, with the first ``rows`` rows of the first operand."""
 
     def doubled(x: Any) -> Any:
         if isinstance(x, list):

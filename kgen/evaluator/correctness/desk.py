@@ -80,7 +80,7 @@ class Desk:
 
     def key(self) -> Reply:
         """The name of the device's lock; nothing runs on the device to find it out. With several GPUs, ``alone`` is the
-        environment in which a process sees this one alone: one that starts all of two takes twice as long."""
+        environment in which a process sees this GPU alone. A process that starts two GPUs takes twice as long."""
         key, alone = runtime(resolve_device(self._device)).alone(self._device)
         return {"key": key, "alone": alone}, []
 

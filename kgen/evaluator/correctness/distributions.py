@@ -286,7 +286,7 @@ class Mixture:
     buffer: torch.Tensor  # at least one dimension
     bits: Sequence[torch.Tensor]  # bool, one tensor for each index; they broadcast
     first: torch.Tensor  # like the buffer: taken where the exclusive or of the bits is true
-    second: torch.Tensor  # taken elsewhere; with fewer rows, they come again
+    second: torch.Tensor  # taken elsewhere; if it has fewer rows, its rows come again
 
     def pinned(self) -> "Mixture":
         """The same with bits in pinned memory, which a GPU copies in stream order."""

@@ -21,7 +21,7 @@ _SHORT_INPUT, _LONG_INPUT = (
 
 
 class FreshInputs:
-    """Outputs of subjects for fresh inputs of a case, where those of its own input decide too little."""
+    """Outputs of subjects for fresh inputs of a case, where outputs for the case's own input decide too little."""
 
     def __init__(self, oracle: "Oracle") -> None:
         self._oracle = oracle

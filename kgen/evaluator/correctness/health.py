@@ -12,10 +12,10 @@ from kgen.evaluator.runtime.arena import tensors
 if TYPE_CHECKING:
     from kgen.evaluator.correctness.oracle import Oracle
 
-_TRIVIAL_ANSWERS = 4  # those that the health of a problem is judged by
+_TRIVIAL_ANSWERS = 4  # trivial answers by which the health of a problem is judged
 _ANOTHER_SEED = "another seed's output"  # one of them
-#: Inputs that are drawn when the output of another seed passes: a problem is healthy if one of them fails. Those of the
-#: pool have numbers below.
+#: Inputs that are drawn when the output of another seed passes: a problem is healthy if one of them fails. The inputs
+#: of the pool have lower numbers.
 _FIRST_SEED, _MORE_SEEDS = 103, 3
 
 
@@ -72,7 +72,7 @@ def _outputs_of_another_seed(
 
 
 def _trivial_answers(exact: torch.Tensor, inputs: list[Any]) -> dict[str, list[torch.Tensor]]:
-    """Values that need no computation, by name. The mean is none of one element, and none of integers."""
+    """Values that need no computation, by name. The mean is left out for one element and for integers."""
     zeros = exact.new_zeros(()).expand(exact.shape)
     mean = [exact.mean().expand(exact.shape)] if exact.is_floating_point() and exact.numel() > 1 else []
     passed = [x.to(exact.device) for x in tensors(inputs) if x.shape == exact.shape and x.is_floating_point()]

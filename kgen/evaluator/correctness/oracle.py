@@ -80,8 +80,9 @@ class Oracle:
     """The reference, its inputs and its expected values, for one problem on one device in one class of accuracy.
     ``strict`` adds the input distributions of foreign candidates. ``most_rows`` bounds the rows of all distributions
     but the first, and those in ``without`` are left out: how to judge with less memory. Float64 runs take about
-    ``seconds``: where they are slow, test cases have fewer rows, or are left out. Without ``other_batches``, all have
-    the problem's rows. Raises :class:`OfBatchError` where these must be tried without."""
+    ``seconds``: where they are slow, test cases have fewer rows, or are left out. Without ``other_batches``, all test
+    cases have the problem's rows. Raises :class:`OfBatchError` where the problem must be tried without other
+    batches."""
 
     def __init__(
         self,
@@ -227,7 +228,7 @@ class Oracle:
                 torch.set_num_threads(threads)
 
     def _reduced(self) -> int:
-        """The rows of a reduced batch; two at least where there are as many."""
+        """The rows of a reduced batch: at least two, where the problem has two."""
         return min(self.rows, max(2, self.most_rows), self._few_rows)
 
     def _rows_in_time(self) -> int:
@@ -241,8 +242,8 @@ class Oracle:
         return max(2, int(self._reduced() * share / took) | 1)
 
     def _make_pool(self, size: int) -> None:
-        """Put the problem's inputs of ``size`` bytes and others into one arena. Of large inputs, others have fewer
-        rows."""
+        """Put the problem's inputs of ``size`` bytes and others into one arena. For large inputs, the other sets have
+        fewer rows."""
         some = max(1, self.rows * POOL_BYTES // size) if self.batch_free and size > POOL_BYTES else self.rows
         count = max(2, min(POOL_SETS, POOL_BYTES // max(size, 1)))
         other = describe(slice_batch(self._given, some))[1]

@@ -28,12 +28,13 @@ LINE_FACTOR = 256.0
 LINE_ELEMENTS = 8  #: elements; a shorter row or column is not judged alone, since it may be small by cancellation
 FEW_ERRORS = 1024  #: independent errors; a tensor of fewer is judged over several inputs
 INPUTS = 32  #: of a tensor of few errors: its own and fresh ones
-FIRST_INPUTS = 8  #: of these, where a run takes long or the errors are clear
+FIRST_INPUTS = 8  #: inputs, own and fresh, where a run takes long or the errors are clear
 CLEAR = 0.7  #: of what is allowed; errors over :data:`CLEAR_ERRORS` or more that use no more of it are right
 CLEAR_ERRORS = 8  #: independent errors, over all inputs
-#: One of all errors that are just within the tolerance together may be so many times as large as their mean square.
+#: Limit of one input's error over the root mean square of all inputs' errors, where all inputs together are just within
+#: the tolerance.
 _ONE_OF_INPUTS = math.sqrt(INPUTS)
-HOPELESS = 64.0  #: times what one error may be; fresh inputs do not make it right
+HOPELESS = 64.0  #: times the limit of one error; fresh inputs do not make a larger error right
 FEW_ELEMENTS = 1 << 16  #: of a tensor that is judged over several inputs; all of them are kept
 _ENOUGH_LINES, _ENOUGH_OF_MANY = 32, 1 << 16  #: lines that show how errors scatter; of many lines, some are read
 _ONE_SIGMA = torch.tensor([0.159, 0.841], dtype=torch.float64)  #: quantiles
@@ -121,9 +122,9 @@ def figures(errors: Iterable[torch.Tensor]) -> Figures:
 
 
 def _spread(values: torch.Tensor, errors: Iterable[torch.Tensor]) -> torch.Tensor:
-    """How many elements carry the weight of the whole's root mean square: the smallest of three numbers. They are those
-    of the expected values, of eager's errors and of different values. It is 1 where all rows are equal, as for zero
-    inputs: they err like one row."""
+    """How many elements carry the weight of the whole's root mean square: the smallest of three numbers. The three
+    numbers are the carriers among the expected values and among eager's errors, and the different values. The result is
+    1 where all rows are equal, as for zero inputs: equal rows err like one row."""
     rows = as_matrix(values)
     if (
         len(rows) > 1
@@ -310,7 +311,7 @@ class Expected:
         )
 
     def narrowed(self) -> "Expected":
-        """The same with exact values in float32, where PyTorch errs so much more than these do."""
+        """The same with exact values in float32, where PyTorch's error is much larger than their rounding."""
         if self.sizes is None or self.exact.dtype != torch.float64:
             return self
         errs = self.eager_rms > _COARSE * torch.finfo(torch.float32).eps * float(self.sizes.rms)
@@ -383,8 +384,8 @@ class Expected:
         return self._row(rms=rms, maximum=maximum, ratio=self._ratio(rms, self.eager_rms), used=used, ok=used <= 1.0)
 
     def figures_of(self, value: torch.Tensor, tolerated: list[torch.Tensor] | None = None) -> Figures:
-        """The figures of the error of ``value``. ``tolerated`` takes the largest share of KernelBench's tolerance of
-        each part."""
+        """The figures of the error of ``value``. For each part, ``tolerated`` takes the largest share of KernelBench's
+        tolerance."""
 
         def errors() -> Iterator[torch.Tensor]:
             for first, (mine, exact) in parts(value, self.exact):
@@ -407,8 +408,8 @@ class Expected:
 
     @property
     def may_be_pooled(self) -> bool:
-        """Whether fresh inputs may decide. With others, other numbers are not finite, or there is no memory to keep
-        them."""
+        """Whether fresh inputs may decide: errors are few, elements are finite, and memory can keep all inputs'
+        values."""
         return self.few and self.free is None and self.exact.numel() <= FEW_ELEMENTS
 
     def is_clear(self, row: Mapping[str, Any]) -> bool:

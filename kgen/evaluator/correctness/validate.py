@@ -162,14 +162,14 @@ class OracleClient:
         return Judged(rows, reply.get("same_numbers", False), reply.get("unclear", 0))
 
     def draws(self, worker: "WorkerClient", case: CaseHandle) -> tuple[dict[str, Any], list[int]]:
-        """Fresh inputs of ``case``, and descriptors of their memory and of the memory for what a worker makes of
-        them."""
+        """Fresh inputs of ``case``, with descriptors of their memory and of the memory for a worker's outputs."""
         return self.ask("draws", subject=worker.subject, **_named(case))
 
     def judge_draws(
         self, worker: "WorkerClient", case: CaseHandle, rows: list[CaseErrors], count: int
     ) -> tuple[list[CaseErrors], int]:
-        """``rows`` with the figures of ``count`` fresh inputs too where these decide, and how many more must tell."""
+        """``rows`` with the figures of ``count`` fresh inputs where these decide, and the number of further inputs that
+        must tell."""
         reply, _ = self.ask("judge_draws", subject=worker.subject, count=count, **_named(case))
         rows = [*rows]
         for found in reply["rows"]:
@@ -542,7 +542,7 @@ def _faults(expected: Node, got: Node, path: str, numbers: bool) -> Iterator[tup
 
 
 def _other_strides(expected: Node, got: Node, path: str) -> Iterator[str]:
-    """The tensors that lie in memory otherwise than PyTorch's, of one structure with those.
+    """The tensors whose layout in memory differs from PyTorch's. Both outputs have the same structure.
 
     Dimensions of one element do not count. Where PyTorch returns a part of a larger tensor, or elements share memory, a
     dense tensor with the same order of dimensions will do.

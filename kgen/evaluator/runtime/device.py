@@ -100,7 +100,8 @@ class Host:
         """Fill free memory, in which outputs of these sizes come to lie, where new memory is not filled."""
 
     def begin_peak(self) -> int:
-        """Count from now on the most bytes that are allocated. Returns those that are; 0 where nothing tells."""
+        """From now on, track the largest number of allocated bytes. Returns the present number; 0 where nothing
+        tells."""
         return 0
 
     def peak(self) -> int:

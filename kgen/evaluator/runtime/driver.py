@@ -170,7 +170,7 @@ class SharedMemory:
     @classmethod
     def at(cls, device: int, count: int, fd: int | None = None, *, writable: bool = True) -> "SharedMemory":
         """At least ``count`` new bytes on the device with that index, which will all be NaN. With ``fd``, the memory
-        behind that descriptor, which was created with the same ``count``. The descriptor is the result's from now
+        behind that descriptor, which was created with the same ``count``. The descriptor belongs to the result from now
         on."""
         prop, granularity = _AllocationProp(_PINNED, _POSIX_FD, _Location(_DEVICE, device)), c_size_t()
         _call("cuMemGetAllocationGranularity", byref(granularity), byref(prop), _RECOMMENDED)

@@ -130,8 +130,8 @@ class Fences(TorchDispatchMode):
         return not self._capturing()  # a captured graph would fill it in each timed call
 
     def _make_room(self, size: int) -> None:
-        """Let memory go that only fences use, before ``size`` bytes more, where it is much: the candidate has let it
-        go."""
+        """Before ``size`` more bytes, free memory that only fences use, where it is much. The candidate has freed this
+        memory."""
         if self._held + size > _MOST_HELD:
             unused = [fence for fence in self._fences if fence.is_unused]
             self._look(unused)

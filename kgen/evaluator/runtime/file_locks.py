@@ -26,9 +26,9 @@ def wait(
     notice: Callable[[], None] | None = None,
     after: float = NOTICE_SECONDS,
 ) -> None:
-    """Wait until ``ready``, which is asked again ``every`` so many seconds. Waiting for a lock would keep interrupts
-    away. ``notice`` is called once, ``after`` so many seconds. Raises :class:`EvaluatorError`, which names ``name``,
-    when ``stop`` is set meanwhile."""
+    """Wait until ``ready``, which is asked again after each ``every`` seconds. A wait inside a lock call would keep
+    interrupts away. ``notice`` is called once, after ``after`` seconds. Raises :class:`EvaluatorError`, which names
+    ``name``, when ``stop`` is set meanwhile."""
     started = time.monotonic()
     while not ready():
         if notice and time.monotonic() - started > after:
@@ -59,7 +59,8 @@ def held(
 
 
 def own_file(path: Path) -> int:
-    """Make the file of this process, and return its descriptor. It stays locked until that is closed."""
+    """Make the file of this process, and return its descriptor. The file stays locked until the descriptor is
+    closed."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX)
     return fd

@@ -19,7 +19,7 @@ from kgen.evaluator.runtime.file_locks import MOST_BYTES, own_file, texts_of_liv
 
 _SUFFIX = ".holder"
 _COMMAND_CHARACTERS = 40
-_own: dict[tuple[int, Path], "Holder"] = {}  # by process, since a fork has another one's
+_own: dict[tuple[int, Path], "Holder"] = {}  # by process, since a fork has its parent's entry
 _making = threading.Lock()
 
 

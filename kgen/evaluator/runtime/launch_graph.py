@@ -57,8 +57,8 @@ class Graph:
                 self.kernels[_name(node)].append(node)
 
     def replay(self, without: str, fill: int) -> Any:
-        """The output, of kernels that all ran but those of one name. Each byte of the graph's memory is ``fill``
-        before."""
+        """The output after all kernels ran except the kernels named ``without``. Each byte of the graph's memory is
+        ``fill`` before."""
         for address, size in self._memory:
             _driver("cuMemsetD8_v2", c_ulonglong(address), ctypes.c_ubyte(fill), c_size_t(size))
         self._enable(without, False)

@@ -33,7 +33,7 @@ _LOOK_SECONDS = 0.2  #: between looks whether there is memory
 _MEMORY_NOTICE_SECONDS = 1.0  #: of waiting for memory, before a notice says so
 _SHARE = ".share"  #: suffix of a file that holds the bytes of a share
 _KEY_CHARACTERS = 13  #: of a device's key in a notice; enough to tell the GPUs of a machine apart
-_AT_ONCE = threading.Event()  #: stops who would have to wait
+_AT_ONCE = threading.Event()  #: stops a process that would have to wait
 _AT_ONCE.set()
 
 
@@ -156,7 +156,8 @@ class MemoryShare:
 
     def grows(self, size: int) -> bool:
         """Change the share to ``size`` bytes if nobody waits for memory and others leave so many. Returns whether it
-        did. It never waits: who has taken memory already would be waited for by those that it waits for."""
+        did. It never waits: a holder of memory and the processes that wait for this memory would wait for each
+        other."""
         if size <= self._size:
             self._set(size)
             return True

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def be_nicer(more: int, pid: int | None = None) -> None:
-    """Make a process, by default this one, ``more`` nice than this one is, and its session as nice."""
+    """Make a process, by default this one, nicer than this process by ``more``, and its session as nice."""
     os.setpriority(os.PRIO_PROCESS, pid or 0, os.getpriority(os.PRIO_PROCESS, 0) + more)
     with suppress(OSError):  # no such groups here, or too many changes at once
         Path(f"/proc/{pid or 'self'}/autogroup").write_text(

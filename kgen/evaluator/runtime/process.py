@@ -277,7 +277,7 @@ class _Loaded:
 class Server:
     """The fork server, started on demand and after it died. It loads the modules ``first`` before it forks, ``later``
     after the first fork, and ``idle`` when it is kept. Thread-safe. Closing ends it and all that it forked. Within
-    :func:`servers_kept`, it waits for the next one like it. Its processes are so much ``nice``."""
+    :func:`servers_kept`, it waits for the next one like it. Its processes are nicer than this process by ``nice``."""
 
     def __init__(
         self,

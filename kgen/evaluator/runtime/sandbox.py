@@ -296,13 +296,13 @@ def limit(address_space: int | None, file_bytes: int) -> None:
 
 
 def limit_memory(more: int) -> None:
-    """Let this process and each child have ``more`` bytes of private memory than it has now."""
+    """Let this process and each child have up to ``more`` bytes of private memory beyond its present memory."""
     _limit(resource.RLIMIT_DATA, _memory("VmData") + more)
 
 
 def limit_processes(more: int) -> None:
-    """Let this process's user have ``more`` processes and threads than now. Raises ``OSError`` where the kernel does
-    not count them (root), or counts other sessions of the user too."""
+    """Let this process's user have up to ``more`` processes and threads beyond its present ones. Raises ``OSError``
+    where the kernel does not count them (root), or counts other sessions of the user too."""
     if os.geteuid() == 0:
         raise OSError("the kernel does not count root's processes")
     own_user = os.geteuid() in _NAMELESS_USERS

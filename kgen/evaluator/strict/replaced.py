@@ -11,8 +11,8 @@ _MOST_NAMES, _NAME_CHARACTERS = 3, 80  # of kernels that are told
 
 
 def called(answer: Mapping[str, Any]) -> Counter[str]:
-    """The operators that a forward called, with their numbers, from a worker's answer. Raises :class:`Failure` for
-    another one."""
+    """The operators that a forward called, with their numbers, from a worker's answer. Raises :class:`Failure` for any
+    other answer."""
     found = answer.get("operators")
     if not isinstance(found, dict) or not all(type(count) is int and count > 0 for count in found.values()):
         raise Failure(Status.SUSPICIOUS, "its operators are not counted", Phase.TIME)

@@ -127,8 +127,8 @@ class Strict(Checks):
         notice: Callable[[str], None],
         until: float = inf,
     ) -> list[Runner]:
-        """As for own candidates; ends early where finalists are slower by far. Times all again after an anomaly, at
-        last for longer, and leaves out finalists that keep it."""
+        """As for own candidates; ends early where finalists are slower by far. After an anomaly, all subjects are timed
+        again, at last for longer. Finalists that keep an anomaly are left out."""
         least = FINAL_BLOCKS if seconds >= SHORT_SECONDS else SHORT_BLOCKS
         for runner in finalists:  # as many outputs are checked in fewer rounds
             runner.check_share = CHECK_SHARE * FINAL_BLOCKS / least

@@ -300,7 +300,7 @@ class Hooks(NamedTuple):
 
 
 def hooks(switches: _Switches, note: Note, harness: object) -> Hooks:
-    """The comparisons with what is there now; ``switches`` are those of the device. ``harness`` must keep its class's
+    """The comparisons with the present state; ``switches`` are the device's switches. ``harness`` must keep its class's
     methods, its handlers, its ``state`` and its ``tell``. A baseline has them too, with a ``note`` that reports
     nothing: its calls take as long."""
     own, sys.dont_write_bytecode = vars(harness), True

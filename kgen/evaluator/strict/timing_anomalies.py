@@ -37,8 +37,8 @@ _least, _most = partial(min, default=0.0), partial(max, default=0.0)
 @dataclass(frozen=True)
 class _Limit:
     """A limit on a time around the samples. ``own`` and ``usual`` derive one figure from a candidate's times and from
-    PyTorch's. The first is an anomaly above ``factor`` times the second, ``ms`` (CPU and GPU) and a ``share`` of a
-    sample more."""
+    PyTorch's. The candidate's figure is an anomaly above a sum: ``factor`` times PyTorch's figure, ``ms`` (CPU and GPU)
+    and a ``share`` of a sample."""
 
     name: str
     own: Callable[[Sequence[float]], float]
@@ -50,8 +50,8 @@ class _Limit:
 
 
 _BESIDE = {"factor": 3.0, "ms": (0.15, 0.15), "share": 0.25}
-#: A shared machine changes these tenfold from one moment to the next: a candidate's fastest against PyTorch's slow
-#: ones.
+#: A shared machine changes these times tenfold from one moment to the next. So a candidate's fastest times are compared
+#: with PyTorch's slow times.
 _AT_LEAST = {"factor": 1.5, "ms": (2.0, 0.3)}
 _LIMITS = (
     # A busy machine slows many calls, not all. Time hidden in just over half of the calls makes no call faster.
@@ -130,8 +130,8 @@ class StrictRunner(Runner):
         self.check_last(generator)
 
     def check_last(self, generator: random.Random) -> None:
-        """A candidate that counts its calls finds none behind the last check. Work must wait for its stream by
-        itself."""
+        """Check one more call: a candidate that counts its calls finds none behind the last check. On a GPU the call is
+        ``unfenced``: work must wait for its stream by itself."""
         self.call(generator, "unfenced" if self.kind.accelerator else "event", checked=True)
         self.rest()
 
@@ -173,7 +173,8 @@ class StrictRunner(Runner):
 
     def samples(self, calls: int, generator: random.Random, checked: bool, thorough: bool) -> tuple[float, ...]:
         """The samples of a block. On a GPU, synchronised calls are drawn between them. The output of a drawn sample is
-        judged. A ``thorough`` block also watches that one, and judges the output of a synchronised call."""
+        judged. A ``thorough`` block also watches the drawn sample's call, and judges the output of a synchronised
+        call."""
         now = generator.randrange(calls) if checked else -1
         synced = generator.randrange(calls) if thorough and self.kind.accelerator else -1
         samples: list[float] = []

@@ -19,10 +19,10 @@ from kgen.protocol import CALL_MB, LAUNCH_MS, Depth, Phase, Status, Timing
 from kgen.protocol.statistics import ratio_interval
 
 SCREEN_BLOCKS = 5
-FINAL_BLOCKS, LEAST_BLOCKS = 20, 8  #: rounds of finals; of those whose time is up, or whose ratios are known narrowly
+FINAL_BLOCKS, LEAST_BLOCKS = 20, 8  #: rounds of finals; the latter where time is up, or ratios are known narrowly
 FEWEST_BLOCKS = 4  #: rounds of finals that a sweep cuts; fewer give no interval
 OVERTIME = 1.25  #: times the seconds of finals; after it, they end with fewer rounds
-LONG_MS = 200.0  #: a longer call needs no other one before it, and one of them fills a block
+LONG_MS = 200.0  #: a longer call needs no other call before it, and fills a block alone
 MIN_CALLS, MAX_CALLS = 2, 20  #: calls of a block
 CHECK_SHARE = 1 / 5  #: share of the rounds of finals whose last output is checked
 NARROW = 0.005  #: relative width of a ratio's interval; below it, finals end early
@@ -73,7 +73,7 @@ class Runner:
         self.blocks.append(self.samples(calls, generator, checked, thorough))
 
     def samples(self, calls: int, generator: random.Random, checked: bool, thorough: bool) -> tuple[float, ...]:
-        """The samples of a block. The last output is the one that is judged."""
+        """The samples of a block. Only the last output is judged."""
         keys = [generator.getrandbits(48) for _ in range(calls)]
         if not checked:
             return tuple(self._calls(keys, self.modes))
@@ -149,7 +149,8 @@ class Runner:
         self.rest()
 
     def oddest(self) -> int | None:
-        """The number of the block whose median is farthest from that of all, if it is odd; else ``None``."""
+        """The number of the block whose median is farthest from the median of all blocks, if that block is odd; else
+        ``None``."""
         middles = list(map(median, self.blocks))
         middle = median(middles)
         ratios = [max(one / middle, middle / one) for one in middles]
@@ -236,7 +237,7 @@ def interleave(
 def enough(
     rounds: int, least: int, took: float, seconds: float, alive: Sequence[Runner], *, late: bool = False
 ) -> bool:
-    """Whether finals end after so many rounds in ``took`` seconds. ``late``: the time of all of it is up."""
+    """Whether finals end after ``rounds`` rounds in ``took`` seconds. ``late``: the time of all of it is up."""
     if late and rounds >= FEWEST_BLOCKS:
         return True
     most = seconds if rounds >= FINAL_BLOCKS else OVERTIME * seconds
