@@ -25,7 +25,7 @@ from kgen.evaluator.strict import tampering
 from kgen.evaluator.strict.profile import own_share
 
 _HELD_BYTES = 1 << 28  #: bytes of earlier outputs that are held
-_WATCHED = ("load", "audit")  #: requests after which everything is compared
+_WATCHED = ("load", "make", "audit")  #: requests after which everything is compared
 _PAGE = 4096  #: bytes
 _SAMPLES, _HELD_SAMPLES = 4096, 1 << 18  #: elements of a larger tensor that are read, at least
 
