@@ -3,6 +3,7 @@ checked."""
 
 import random
 import re
+from contextlib import suppress
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -103,6 +104,9 @@ class Strict(Checks):
             return Profile(labels, share)
         if native and share != 0.0:
             labels += replaced.labels(problem, calls)
+        if self.profiles and native and share != 0.0 and runner.kind.accelerator:
+            with suppress(Failure):  # a forward that cannot be captured in a graph tells nothing
+                labels += replaced.unread_labels(asked(runner, "unread"))
         return Profile(labels, share, replaced.share(problem, calls))
 
     def _raise_if_suspicious(self, runner: Runner, reason: str) -> None:
