@@ -17,7 +17,7 @@ from kgen.evaluator.runtime.device import Host
 #: Names of the library's operators, of PyTorch's and NVIDIA's kernels, and of copies.
 _LIBRARY = re.compile(
     r"^(aten|mkldnn|onednn|quantized|c10d)::|at::(native|cuda)|at_cuda_detail|pytorch_flash|fmha_cutlass|^cutlass__|"
-    r"\bcublas|^nvjet|^gemv|^gemmk1|\bcudnn|^cask|_xmma_|^(ampere|volta|turing|maxwell|hopper)_|\bmagma_|^Mem(cpy|set)"
+    r"\bcublas|\bsoftmax_warp_(for|back)ward|^nvjet|^gemv|^gemmk1|\bcudnn|^cask|_xmma_|^(ampere|volta|turing|maxwell|hopper)_|\bmagma_|^Mem(cpy|set)"
 )
 
 
