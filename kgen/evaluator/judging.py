@@ -98,6 +98,8 @@ class Judging:
                         load()
                 with self._phase(Phase.VALIDATE):
                     self._validate()
+                    if timed and not evaluator.large:  # a large one's memory is free until its turn
+                        evaluator.workers.rehearse(self._worker)
             if timed:
                 baselines = evaluator.compared.ready(alone=self._beside is None)
                 with evaluator.timing() as conditions_now:

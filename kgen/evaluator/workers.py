@@ -195,10 +195,19 @@ class Workers:
         raise_if_failed(reply, worker.phase)
         return reply
 
+    def rehearse(self, worker: WorkerClient) -> None:
+        """Give a worker the inputs of timed calls, before the device is its alone. Raises :class:`Failure`."""
+        evaluator = self._evaluator
+        reply = worker.ask("rehearse", evaluator.fds[2:], **evaluator.opened.prepare, frees=evaluator.large)
+        raise_if_failed(reply, worker.phase)
+        worker.rehearsed = True
+
     def ready(self, name: str, worker: WorkerClient) -> Runner:
         """Prepare a worker for timing. Raises :class:`Failure`."""
         evaluator = self._evaluator
-        reply = worker.ask("prepare", evaluator.fds[2:], **evaluator.opened.prepare, frees=evaluator.large)
+        if not worker.rehearsed:
+            self.rehearse(worker)
+        reply = worker.ask("prepare")
         raise_if_failed(reply, worker.phase)
         try:
             first, steady, launch, allocated = (

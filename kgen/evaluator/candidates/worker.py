@@ -216,9 +216,9 @@ class Subject(TimedCalls):
         self.renew(request["key"], self.modes[0])
         return {"ms": kernel_ms(self.call_all, self.wait, self.runtime)}
 
-    def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def rehearse(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.second = None
-        return super().prepare(request, fds)
+        return super().rehearse(request, fds)
 
 
 def _with_own_outputs(compiled: Callable[..., Any]) -> Callable[..., Any]:
