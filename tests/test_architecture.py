@@ -335,7 +335,7 @@ def test_no_stage_branches_on_the_name_of_a_device() -> None:
 
 
 #: Where a kind of device is at work; the rest of the evaluator and of tuning asks these.
-_AT_WORK = {f"evaluator/runtime/{name}.py" for name in ("device", "driver", "fenced_clock")}
+_AT_WORK = {f"evaluator/runtime/{name}.py" for name in ("device", "driver", "fenced_clock", "launch_graph")}
 
 
 def test_only_a_device_at_work_calls_its_driver() -> None:

@@ -177,7 +177,8 @@ class Baselines:
             worker.ready()
             worker.child.limit(_NO_LIMIT, _NO_LIMIT)  # to observe its threads
             worker.enter(Phase.LOAD, self.compile_seconds(name))
-            evaluator.workers.load(worker, {"baseline": name, "problem": evaluator.workers.problem_fields()})
+            evaluator.workers.load(worker, {"problem": evaluator.workers.problem_fields()})
+            evaluator.workers.make(worker, name)
             return evaluator.workers.ready(name, worker)
         except BaseException:
             evaluator.workers.let_go(worker)

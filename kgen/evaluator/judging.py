@@ -4,8 +4,9 @@ import os
 import threading
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
@@ -72,7 +73,7 @@ class Judging:
         self._libraries: dict[str, str] = {}  # the paths of libraries that are built, by what they are made of
         self._errors: list[CaseErrors] = []
         self._labels: list[str] = []
-        self._seconds: list[tuple[str, float]] = [(Phase.BUILD, build.seconds)] if build.seconds else []
+        self._seconds: dict[Phase, float] = {Phase.BUILD: build.seconds} if build.seconds else {}
         self._timing: Timing | None = None
         self._profile = Profile()
         self._log = evaluator.home / "logs" / "candidates" / f"{candidate.id[:16]}-{uuid.uuid4().hex[:8]}.log"
@@ -88,11 +89,17 @@ class Judging:
         try:
             if evaluator.large:
                 evaluator.compared.prepared()  # the baselines have freed their memory then
-            with evaluator.lock.working():  # for both: a waiting timing waits for candidates on the way to one
-                with self._phase(Phase.LOAD):
-                    self._load()
+            with ExitStack() as work:  # for both phases: a waiting timing waits for candidates on the way to one
+                begins = cache(lambda: work.enter_context(evaluator.lock.working()))
+                for load, is_beside in self._loading():
+                    if not is_beside:
+                        begins()
+                    with self._phase(Phase.LOAD):
+                        load()
                 with self._phase(Phase.VALIDATE):
                     self._validate()
+                    if timed and not evaluator.large:  # a large one's memory is free until its turn
+                        evaluator.workers.rehearse(self._worker)
             if timed:
                 baselines = evaluator.compared.ready(alone=self._beside is None)
                 with evaluator.timing() as conditions_now:
@@ -129,7 +136,7 @@ class Judging:
         try:
             yield
         finally:
-            self._seconds.append((phase, time.monotonic() - started))
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + time.monotonic() - started
 
     def _enter(self, phase: Phase, seconds: float) -> None:
         """Begin a phase of the worker. Raises :class:`TimeIsUp` where no time is left for it."""
@@ -151,7 +158,7 @@ class Judging:
             self._build,
             timing,
             tuple(dict.fromkeys(labels)),
-            tuple(self._seconds),
+            tuple(self._seconds.items()),
             str(self._log),
             own_share=self._profile.own_share,
             replaced=self._profile.replaced,
@@ -160,7 +167,7 @@ class Judging:
 
     def _end(self, slots: threading.BoundedSemaphore) -> None:
         try:
-            with self._evaluator.lock.working():  # a CUDA context that ends disturbs timings
+            with nullcontext() if self._is_beside else self._evaluator.lock.working():
                 self.close()
         except EvaluatorError:  # the evaluator closes
             self.close()
@@ -171,8 +178,18 @@ class Judging:
         if hasattr(self, "_worker"):
             self._evaluator.workers.let_go(self._worker)
 
-    def _load(self) -> None:
-        """Start a worker, or take the spare one, and have it construct ``ModelNew``."""
+    @property
+    def _is_beside(self) -> bool:
+        """Whether processes start and end beside timings. Samples do not show that."""
+        return self._checks.beside_timings and self._evaluator.kind.accelerator
+
+    def _loading(self) -> Sequence[tuple[Callable[[], None], bool]]:
+        """The steps of loading, with whether each may go on beside a timing."""
+        compiles = self._is_beside and self._checks.compiles(self._candidate)
+        return (self._start, self._is_beside), (self._execute, compiles), (self._make, False)
+
+    def _start(self) -> None:
+        """Start a worker, or take the spare one."""
         evaluator = self._evaluator
         if evaluator.spare is not None:
             self._worker = evaluator.spare.take()
@@ -180,10 +197,17 @@ class Judging:
         else:
             self._worker = evaluator.workers.start(self._place, candidate=self._candidate)
         self._worker.child.log.replace(self._log)
-        path = self._worker.scratch / _CANDIDATE_FILE
+
+    def _execute(self) -> None:
+        """Have the worker execute the candidate's file."""
+        evaluator, path = self._evaluator, self._worker.scratch / _CANDIDATE_FILE
         limits = evaluator.limits
         self._enter(Phase.LOAD, limits.load_seconds + (0.0 if self._libraries else limits.build_seconds))
-        reply = evaluator.workers.load(self._worker, {"path": str(path), "libraries": self._libraries})
+        evaluator.workers.load(self._worker, {"path": str(path), "libraries": self._libraries})
+
+    def _make(self) -> None:
+        """Have the worker construct ``ModelNew``."""
+        reply = self._evaluator.workers.make(self._worker)
         self._checks.settled(self._worker)
         if reply.get("matched") is not True:
             self._weights = Weights.CONSTRUCTED
@@ -217,7 +241,8 @@ class Judging:
     def runner(self) -> Runner:
         """The candidate, loaded again and ready to be timed, for a session of finals. Raises :class:`Failure`."""
         with self._evaluator.lock.working():  # another evaluator may be timing
-            self._load()
+            for load, _ in self._loading():
+                load()
             return self._runner()
 
     def _runner(self) -> Runner:

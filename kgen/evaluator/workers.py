@@ -153,12 +153,12 @@ class Workers:
             child.limit(limits.host_bytes, processes)
             return worker
 
-    def load(self, worker: WorkerClient, what: dict[str, Any]) -> dict[str, Any]:
-        """Have a worker construct its module. Raises :class:`Failure`."""
+    def load(self, worker: WorkerClient, what: dict[str, Any]) -> None:
+        """Have a worker execute the file of its module: a candidate's, or the problem's. Raises :class:`Failure`."""
         evaluator = self._evaluator
         oracle = evaluator.running()
         judged = (
-            "baseline" not in what or evaluator.checks.strict
+            "problem" not in what or evaluator.checks.strict
         )  # a baseline's calls cost as much as a candidate's there
         output = evaluator.opened.output_bytes if judged else 0
         size = output if output > LARGE_BYTES else 2 * output  # the second run takes the place of the first, or its own
@@ -172,7 +172,6 @@ class Workers:
                 output_bytes=memory["bytes"],
                 modes=evaluator.problem.modes,
                 dtype=evaluator.problem.dtype,
-                construction=evaluator.construction,
                 flush_bytes=evaluator.opened.flush_bytes if evaluator.cold else 0,
                 **what,
             )
@@ -186,12 +185,29 @@ class Workers:
             )
             raise EvaluatorError(str(reply["error"]))
         raise_if_failed(reply, worker.phase)
+
+    def make(self, worker: WorkerClient, baseline: str = "eager") -> dict[str, Any]:
+        """Have a worker construct its module, which it has loaded; returns which weights that took. Raises
+        :class:`Failure`."""
+        evaluator = self._evaluator
+        named = {name: evaluator.opened.load[name] for name in ("ties", "unsaved")}
+        reply = worker.ask("make", construction=evaluator.construction, baseline=baseline, **named)
+        raise_if_failed(reply, worker.phase)
         return reply
+
+    def rehearse(self, worker: WorkerClient) -> None:
+        """Give a worker the inputs of timed calls, before the device is its alone. Raises :class:`Failure`."""
+        evaluator = self._evaluator
+        reply = worker.ask("rehearse", evaluator.fds[2:], **evaluator.opened.prepare, frees=evaluator.large)
+        raise_if_failed(reply, worker.phase)
+        worker.rehearsed = True
 
     def ready(self, name: str, worker: WorkerClient) -> Runner:
         """Prepare a worker for timing. Raises :class:`Failure`."""
         evaluator = self._evaluator
-        reply = worker.ask("prepare", evaluator.fds[2:], **evaluator.opened.prepare, frees=evaluator.large)
+        if not worker.rehearsed:
+            self.rehearse(worker)
+        reply = worker.ask("prepare")
         raise_if_failed(reply, worker.phase)
         try:
             first, steady, launch, allocated = (

@@ -41,7 +41,6 @@ _MOST_CONNECTIONS = 1024
 _HEAD_BYTES = 16 << 10  #: bytes of a request's head
 #: Seconds that a thread holds Python at most while others wait. Threads that judge then keep no client waiting.
 _SWITCH_SECONDS = 0.0002
-_LANES_OF_A_CORE = 2  #: beside a GPU: processes that judge mostly wait for it, or for the driver
 _GRACE_SECONDS = 2  #: s; for open connections when the service ends
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 #: Variables that no candidate may read: its process has the service's environment.
@@ -130,7 +129,7 @@ def _judge(options: Options, devices: Sequence[str], database: Database, notice:
 
     benches = [Bench(device, make, most) for device in devices]
     cores = len(os.sched_getaffinity(0)) // len(devices)
-    lanes = max(kind.lanes, min(kind.lanes * most, _LANES_OF_A_CORE * cores)) if kind.accelerator else kind.lanes
+    lanes = max(kind.lanes, min(kind.lanes * most, 3 * cores // 4)) if kind.accelerator else kind.lanes
     return Judge(database, benches, lanes=lanes, limit=options.queue, metrics=metrics, notice=notice)
 
 

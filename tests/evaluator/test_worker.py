@@ -103,7 +103,8 @@ POOL = [[torch.randn(40, 32), torch.randint(9, (40, 5)), torch.randn(()), torch.
 def prepared(subject):
     arena, node = Arena.holding(POOL)
     subject.flush_buffer = torch.full((256,), 1.0)
-    subject.prepare({"pool": node, "pool_bytes": arena.size, "frees": False}, [os.dup(arena.fd)])
+    subject.rehearse({"pool": node, "pool_bytes": arena.size, "frees": False}, [os.dup(arena.fd)])
+    subject.prepare({}, [])
     arena.close()
 
 

@@ -14,7 +14,7 @@ from kgen.devices.kinds import HOST
 from kgen.evaluator.candidates import guards
 from kgen.evaluator.candidates.guards import guarded
 from kgen.evaluator.candidates.state import State
-from kgen.evaluator.correctness.distributions import Mixture, is_mixable, mixtures, seed_of
+from kgen.evaluator.correctness.distributions import Mixable, Mixture, mixtures, seed_of
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import Arena, describe, map_tensors, same_bits, tensors
 from kgen.evaluator.runtime.channel import Channel
@@ -50,7 +50,7 @@ class TimedCalls:
         ] = {}  # by mode: output tensors that share memory in the problem's own output too
         self.buffers: list[Any] = []  # the inputs of timed calls
         self.pool: list[list[Any]] = []
-        self.mixable: dict[Any, bool] = {}  # tensors of the pool, by where they lie
+        self.is_mixable = Mixable()  # of the pool
         self.guards: list[guards.Guard] = []  # of the buffers
         self.last: Any = None  # the latest output
         self.frees = False  # whether memory of timed calls is freed between them
@@ -58,7 +58,7 @@ class TimedCalls:
         self.flush_buffer: torch.Tensor | None = None
         self.missing: list[str] = []  # the limits that the system does not allow
         self.handlers: dict[str, Callable[..., dict[str, Any]]] = {}
-        self.answers("ready", "prepare", "block", "fetch", "rest")
+        self.answers("ready", "rehearse", "prepare", "block", "fetch", "rest")
 
     def answers(self, *requests: str) -> None:
         """Have each of these requests answered by the method of its name."""
@@ -146,14 +146,7 @@ class TimedCalls:
 
     def mixtures(self, key: int) -> Iterator[Mixture]:
         """The contents of a timed call."""
-        return mixtures(self.buffers, self.pool, key, self._is_mixable)
-
-    def _is_mixable(self, x: torch.Tensor) -> bool:
-        """Whether elements of a row of the pool are independent; found once, since that waits for the device."""
-        where = x.data_ptr(), x.shape, x.dtype
-        if where not in self.mixable:
-            self.mixable[where] = is_mixable(x)
-        return self.mixable[where]
+        return mixtures(self.buffers, self.pool, key, self.is_mixable)
 
     def wake(self) -> None:
         """Make the buffers of timed calls, unless they are there."""
@@ -175,12 +168,24 @@ class TimedCalls:
 
     # Requests
 
-    def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Prepare for timed calls: map the pool of inputs, and measure how long calls and launches take."""
+    def rehearse(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Map the pool of inputs, and do once what the harness does before a timed call: a GPU loads each kernel when it
+        is first launched, which takes long."""
         self.frees = request["frees"]
         self.runtime.fill_allocations(False)
         arena = Arena.open(fds[0], request["pool_bytes"], self.place)
-        self.pool, self.mixable = arena.read(request["pool"], self.device), {}
+        self.pool, self.is_mixable = arena.read(request["pool"], self.device), Mixable()
+        for x in tensors(self.pool):
+            if x.ndim and x.numel():
+                self.is_mixable(x)
+        self.renew(0, self.modes[0])
+        self.runtime.queue(1)
+        self.flush(True)
+        self.wait()
+        return {}
+
+    def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Measure how long calls and launches take, after a rehearsal."""
         self.wake()
         self.state.use(force=True)
         first = self.call_ns()

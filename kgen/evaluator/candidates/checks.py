@@ -53,6 +53,8 @@ class Checks:
     subject = "kgen.evaluator.candidates.worker:Subject"  #: the class of a worker's subject, ``module:name``
     levels: tuple[Level, ...] = (Level(),)  #: the best first
     modules: tuple[str, ...] = ()  #: loaded in the server for all workers, after the oracle has started
+    #: Whether workers of a GPU start, run compilers and end beside timings.
+    beside_timings = False
     ahead = True  #: whether workers may start before their candidate is known, and end after its evaluation
     holds_strides = True  #: whether outputs must have PyTorch's strides
     wrong_when_timed = Status.WRONG_VALUES  #: the status of wrong output in a timed call
@@ -105,6 +107,10 @@ class Checks:
     def labels(self, candidate: Candidate) -> list[str]:
         """Labels from a candidate's text."""
         return []
+
+    def compiles(self, candidate: Candidate) -> bool:
+        """Whether a file may run compilers when it is executed."""
+        return False
 
 
 def asked(runner: Runner, what: str) -> Mapping[str, Any]:

@@ -58,6 +58,8 @@ class Subject(TimedCalls):
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
         self.accuracy, self.flags = options["accuracy"], options["flags"]
+        self.base: dict[str, torch.Tensor]  # the problem's weights, and what makes the module: from loading on
+        self.constructor: Callable[[], Any]
         self.names: dict[str, Any] = {}  # of the candidate's file
         self.enters = False  # whether its whole forward may be one call of C: the launches of that are not seen
         self.behind = ""  # memory that the runs of a validation wrote and must not
@@ -65,13 +67,13 @@ class Subject(TimedCalls):
         self.fences = Fences(
             self.device.partition(":")[0], self.runtime.capturing
         )  # behind what forward allocates in validation
-        self.answers("load", "run", "write_second", "draws", "audit", "kernels")
+        self.answers("load", "make", "run", "write_second", "draws", "audit", "kernels")
 
     def load(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Construct the module and give it the weights where names and shapes agree."""
+        """Map the memory, and execute the file of the module, which may run compilers."""
         weights, constructor, outputs = fds
         arena = Arena.open(weights, request["state_bytes"], self.place)
-        base = arena.read(request["state"], self.device)  # in the arena's memory, which stays
+        self.base = arena.read(request["state"], self.device)  # in the arena's memory, which stays
         self.output = Arena.open(outputs, request["output_bytes"], self.place, writable=True)
         with closing(Arena(constructor, writable=False)) as arena:
             init = arena.read(request["init"], self.device)
@@ -79,21 +81,25 @@ class Subject(TimedCalls):
         if request["flush_bytes"]:  # before the candidate is loaded: it may replace the allocator
             self.flush_buffer = _full((request["flush_bytes"] // 4,), 1.0, device=self.device)
         self.generators = self.runtime.generators()  # those of a GPU exist once it has started
-        if "baseline" in request:
-            make = load(Problem(**request["problem"])).model
+        if "problem" in request:
+            self.constructor = load(Problem(**request["problem"])).model
             set_flags(self.accuracy, self.flags)  # the problem's file may have set others
         else:
             use_built(request["libraries"])
-            make = _candidate(request["path"], init, request["dtype"])
+            self.constructor = _candidate(request["path"], init, request["dtype"])
             self.names = vars(sys.modules[_CANDIDATE]) if self.sees_launches else {}
-        self.model = construct(make, self.device, request["construction"])
+        return {}
+
+    def make(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Construct the module and give it the weights where names and shapes agree."""
+        self.model = construct(self.constructor, self.device, request["construction"])
         if not isinstance(self.model, torch.nn.Module):
             raise Refused(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
-        complete = self.state.match(self.model, base, request["ties"], frozenset(request["unsaved"]))
+        complete = self.state.match(self.model, self.base, request["ties"], frozenset(request["unsaved"]))
         self.call_model = self.model
-        if request.get("baseline", "eager") != "eager":
+        if request["baseline"] != "eager":
             self.call_model = torch.compile(self.model, mode=_COMPILE_MODES[request["baseline"]])
-        if request.get("baseline") == GRAPH_BASELINE:
+        if request["baseline"] == GRAPH_BASELINE:
             self.call_model = _with_own_outputs(self.call_model)
         return {"matched": self.state.matched, "complete": complete}
 
@@ -210,9 +216,9 @@ class Subject(TimedCalls):
         self.renew(request["key"], self.modes[0])
         return {"ms": kernel_ms(self.call_all, self.wait, self.runtime)}
 
-    def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def rehearse(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.second = None
-        return super().prepare(request, fds)
+        return super().rehearse(request, fds)
 
 
 def _with_own_outputs(compiled: Callable[..., Any]) -> Callable[..., Any]:

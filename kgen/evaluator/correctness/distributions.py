@@ -331,6 +331,19 @@ def is_mixable(x: torch.Tensor) -> bool:
     return not is_sorted and bool((rising[:, 1:] == rising[:, :-1]).any())
 
 
+class Mixable:
+    """:func:`is_mixable` of tensors that stay, found once for each: it waits for the device."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, bool] = {}
+
+    def __call__(self, x: torch.Tensor) -> bool:
+        where = x.data_ptr(), x.shape, x.dtype
+        if where not in self._known:
+            self._known[where] = is_mixable(x)
+        return self._known[where]
+
+
 def mixtures(
     buffers: Any, pool: Sequence[Any], key: int, is_mixable: Callable[[torch.Tensor], bool] = is_mixable
 ) -> Iterator[Mixture]:

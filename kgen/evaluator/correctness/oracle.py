@@ -26,6 +26,7 @@ from kgen.evaluator.correctness.distributions import (
     HALF,
     REDUCED,
     Distribution,
+    Mixable,
     batch_size,
     change_inputs,
     change_weights,
@@ -257,6 +258,7 @@ class Oracle:
         self.pool_arena.seal()
         self.pool_node: Node = {"kind": "list", "items": items}
         self.pool: list[list[Any]] = self.pool_arena.read(self.pool_node, self.device)
+        self.is_mixable = Mixable()  # of the pool
         self._given = self.pool[0]
 
     def _draw_weights(self, *, signs: bool = True) -> State:
@@ -492,7 +494,8 @@ class Oracle:
 def _contents(oracle: Oracle, key: int, count: int, first: int) -> list[Any]:
     """``count`` rows, from the row ``first`` on, of the inputs in the timed call with ``key``."""
     full = [x for x in tensors(oracle.pool[0]) if 0 not in x.shape]
-    mixed = zip(full, mixtures(full, [[x for x in tensors(one) if 0 not in x.shape] for one in oracle.pool], key))
+    pool = [[x for x in tensors(one) if 0 not in x.shape] for one in oracle.pool]
+    mixed = zip(full, mixtures(full, pool, key, oracle.is_mixable))
     made = {
         id(x): content.rows(*(first, count) if x.ndim and len(x) == oracle.rows else (0, len(content.first))).view(
             x.shape[:1] and (-1, *x.shape[1:])

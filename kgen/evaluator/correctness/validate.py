@@ -207,6 +207,7 @@ class WorkerClient:
         self.scratch = scratch
         self.subject = uuid.uuid4().hex  # the oracle's name for its output memory
         self.output_bytes = 0  # of that memory
+        self.rehearsed = False  # whether it has the inputs of timed calls
         self.enter(Phase.LOAD, 0.0)
 
     def ready(self) -> list[str]:

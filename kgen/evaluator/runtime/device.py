@@ -16,7 +16,7 @@ from torch.cuda import _gpu_trace
 from torch.profiler import ProfilerActivity
 
 from kgen.devices.kinds import kind_of, torch_device
-from kgen.evaluator.runtime import driver, sandbox
+from kgen.evaluator.runtime import driver, launch_graph, sandbox
 from kgen.evaluator.runtime.fenced_clock import FencedClock
 
 PERTURB, _PERTURB_BYTE = -6, 0x80  # of mallopt: fill what is allocated with the byte's complement; 0 turns that off
@@ -121,6 +121,11 @@ class Host:
         """Whether calls are captured now, and not run."""
         return False
 
+    def captured(self, call: Callable[[], Any]) -> Any:
+        """The call as a graph that runs again without some of its kernels. Raises :class:`driver.DriverError` where
+        there are no graphs."""
+        raise driver.DriverError(f"{self.name} has no graphs")
+
     def switches(self) -> dict[str, Callable[[], Any]]:
         """Global state of the device that a candidate must not change: names, with functions that read it."""
         return {}
@@ -184,6 +189,10 @@ class Cuda(Host):
 
     def capturing(self) -> bool:
         return _capturing()
+
+    def captured(self, call: Callable[[], Any]) -> launch_graph.Graph:
+        self.clock.wait()
+        return launch_graph.Graph(call, self.clock.wait)
 
     def switches(self) -> dict[str, Callable[[], Any]]:
         index, c = torch.device(self.name).index or 0, torch._C

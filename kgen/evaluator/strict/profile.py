@@ -17,14 +17,15 @@ from kgen.evaluator.runtime.device import Host
 #: Names of the library's operators, of PyTorch's and NVIDIA's kernels, and of copies.
 _LIBRARY = re.compile(
     r"^(aten|mkldnn|onednn|quantized|c10d)::|at::(native|cuda)|at_cuda_detail|pytorch_flash|fmha_cutlass|^cutlass__|"
-    r"\bcublas|^nvjet|^gemv|^gemmk1|\bcudnn|^cask|_xmma_|^(ampere|volta|turing|maxwell|hopper)_|\bmagma_|^Mem(cpy|set)"
+    r"\bcublas|\bsoftmax_warp_(for|back)ward|^nvjet|^gemv|^gemmk1|\bcudnn|^cask|_xmma_|^(ampere|volta|turing|maxwell|hopper)_|\bmagma_|^Mem(cpy|set)"
 )
 
 
 def own_share(
     call: Callable[[], None], renew: Callable[[], None], wait: Callable[[], None], device: Host
-) -> dict[str, int]:
-    """Nanoseconds in own kernels (``own_ns``) and in all (``all_ns``). ``renew`` changes the inputs before the call."""
+) -> tuple[dict[str, int], list[str]]:
+    """Nanoseconds in own kernels (``own_ns``) and in all (``all_ns``), and the names of own kernels on a device.
+    ``renew`` changes the inputs before the call."""
     os.environ["KINETO_LOG_LEVEL"] = "99"  # else it writes into the candidate's log
     renew()
     wait()
@@ -36,11 +37,17 @@ def own_share(
     events = [e for e in profiler.key_averages() if not e.is_user_annotation]
     if device.kernels_on is not None:
         ns = {e.key: int(1e3 * e.self_device_time_total) for e in events if e.device_type == device.kernels_on}
-        return {"own_ns": sum(ns.values()) - library_ns(ns), "all_ns": sum(ns.values())}
+        own = [name for name in ns if not is_library(name)]
+        return {"own_ns": sum(ns.values()) - library_ns(ns), "all_ns": sum(ns.values())}, own
     ns = {e.key: int(1e3 * e.self_cpu_time_total) for e in events}
-    return {"own_ns": max(0, took - library_ns(ns)), "all_ns": took}
+    return {"own_ns": max(0, took - library_ns(ns)), "all_ns": took}, []
 
 
 def library_ns(ns: Mapping[str, int]) -> int:
     """The nanoseconds of the library's kernels and operators among these, by name."""
-    return sum(taken for name, taken in ns.items() if _LIBRARY.search(name))
+    return sum(taken for name, taken in ns.items() if is_library(name))
+
+
+def is_library(name: str) -> bool:
+    """Whether this is the name of a kernel or an operator of the library."""
+    return _LIBRARY.search(name) is not None

@@ -7,6 +7,8 @@ from kgen.evaluator.candidates.checks import Operators
 from kgen.evaluator.correctness.validate import Failure
 from kgen.protocol import Phase, Status
 
+_MOST_NAMES, _NAME_CHARACTERS = 3, 80  # of kernels that are told
+
 
 def called(answer: Mapping[str, Any]) -> Counter[str]:
     """The operators that a forward called, with their numbers, from a worker's answer. Raises :class:`Failure` for
@@ -15,6 +17,14 @@ def called(answer: Mapping[str, Any]) -> Counter[str]:
     if not isinstance(found, dict) or not all(type(count) is int and count > 0 for count in found.values()):
         raise Failure(Status.SUSPICIOUS, "its operators are not counted", Phase.TIME)
     return Counter(found)
+
+
+def unread_labels(answer: Mapping[str, Any]) -> list[str]:
+    """Remarks on kernels that could be left out, from a worker's answer, which may hold anything."""
+    names = answer.get("unread")
+    names = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    shown = ("".join(c for c in name if c.isprintable())[:_NAME_CHARACTERS] for name in names[:_MOST_NAMES])
+    return [f"nothing reads the result of {name}" for name in shown]
 
 
 def share(problem: Operators, calls: Counter[str]) -> float | None:

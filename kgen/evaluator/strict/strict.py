@@ -3,6 +3,7 @@ checked."""
 
 import random
 import re
+from contextlib import suppress
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -22,6 +23,8 @@ from kgen.protocol.statistics import ratio_interval
 _MODULES = ("torch._dynamo", "kgen.evaluator.strict.subject")
 #: Words of files whose work may need several queues: recurrent layers of cuDNN use streams of their own.
 _STREAMS = re.compile(r"stream|graph|lstm|gru|rnn|compile\(|exec\(|eval\(", re.IGNORECASE)
+#: Words of files that run compilers when they are executed.
+_COMPILES = re.compile(r"\b(cpp_extension|load_inline|nvcc|nvrtc|_compile_kernel)\b")
 REPEATS = 2  #: of finals with an anomaly
 SHORT_SECONDS, SHORT_BLOCKS = 1.0, 10  #: of a timing beside the baselines; below it, fewer rounds of finals are enough
 SLOWER, SLOWER_BLOCKS = 3.0, 5  #: times slower than a baseline; rounds of finals that tell
@@ -45,6 +48,7 @@ class Strict(Checks):
         Level({"sandboxed": False, "own_user": False}, "at all"),
     )
     modules = _MODULES
+    beside_timings = True
     ahead = False
     holds_strides = False  # KernelBench asks for values alone
     wrong_when_timed = Status.SUSPICIOUS
@@ -100,6 +104,9 @@ class Strict(Checks):
             return Profile(labels, share)
         if native and share != 0.0:
             labels += replaced.labels(problem, calls)
+        if self.profiles and native and share != 0.0 and runner.kind.accelerator:
+            with suppress(Failure):  # a forward that cannot be captured in a graph tells nothing
+                labels += replaced.unread_labels(asked(runner, "unread"))
         return Profile(labels, share, replaced.share(problem, calls))
 
     def _raise_if_suspicious(self, runner: Runner, reason: str) -> None:
@@ -144,6 +151,9 @@ class Strict(Checks):
                 runners.remove(runner)
                 failed(runner, failure)
         return runners
+
+    def compiles(self, candidate: Candidate) -> bool:
+        return _COMPILES.search(candidate.source) is not None
 
     def labels(self, candidate: Candidate) -> list[str]:
         return [] if has_native_code(candidate.source) else [NO_KERNEL]

@@ -13,19 +13,20 @@ import torch
 import torch._inductor.config
 
 from kgen.evaluator.candidates.calls import FILE_BYTES
-from kgen.evaluator.candidates.guards import FENCE, Guard, earlier, guarded
+from kgen.evaluator.candidates.guards import FENCE, Guard, bitwise, earlier, guarded
 from kgen.evaluator.candidates.worker import Subject
 from kgen.evaluator.correctness.distributions import Mixture, seed_of
 from kgen.evaluator.correctness.operators import Counted
 from kgen.evaluator.correctness.reference import Run
 from kgen.evaluator.runtime import sandbox
-from kgen.evaluator.runtime.arena import describe, is_on, map_tensors, same_bits, span, tensors
+from kgen.evaluator.runtime.arena import describe, is_inexact, is_on, map_tensors, same_bits, span, tensors
 from kgen.evaluator.runtime.channel import Channel
 from kgen.evaluator.strict import tampering
+from kgen.evaluator.strict.left_out import unread
 from kgen.evaluator.strict.profile import own_share
 
 _HELD_BYTES = 1 << 28  #: bytes of earlier outputs that are held
-_WATCHED = ("load", "audit")  #: requests after which everything is compared
+_WATCHED = ("load", "make", "audit")  #: requests after which everything is compared
 _PAGE = 4096  #: bytes
 _SAMPLES, _HELD_SAMPLES = 4096, 1 << 18  #: elements of a larger tensor that are read, at least
 
@@ -59,8 +60,9 @@ class StrictSubject(Subject):
         self.places: dict[Any, torch.UntypedStorage] = {}  # the memory of inputs in validation
         self.held: list[_Seen] = []  # tensors of the latest outputs in validation, then of timed ones that were fetched
         self.hooks = tampering.Hooks(*[lambda: None] * 4)
+        self.own_kernels: list[str] = []  # names of its own, where it was profiled
         self.tell: Callable[[int, int], None] = lambda number, ns: None  # sends a call's time at once
-        self.answers("prepare_call", "run_call", "profile", "operators")
+        self.answers("prepare_call", "run_call", "profile", "operators", "unread")
 
     def start(self) -> None:
         self.runtime.start(fenced=True)
@@ -139,9 +141,16 @@ class StrictSubject(Subject):
         """Whether a parameter or an earlier output changed."""
         return super().audit(request, fds) | {"overwritten": not _are_unchanged(self.held)}
 
-    def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def rehearse(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.held, self.places = [], {}
-        return super().prepare(request, fds)
+        reply = super().rehearse(request, fds)
+        if self.runtime.queues:  # one call's bits are in pinned memory while the next one's are made
+            both = [[content.pinned() for content in self.mixtures(0)] for _ in range(2)]
+            for contents in both:
+                for content in contents:
+                    content.fill()
+            self.wait()
+        return reply
 
     def rest(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.previous, self.contents, self.seen = [], [], None
@@ -223,7 +232,10 @@ class StrictSubject(Subject):
 
     def profile(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The share of time in own kernels. The worker times nothing afterwards."""
-        return own_share(self.call_all, lambda: self.renew(request["key"], self.mode), self.wait, self.runtime)
+        found, self.own_kernels = own_share(
+            self.call_all, lambda: self.renew(request["key"], self.mode), self.wait, self.runtime
+        )
+        return found
 
     def operators(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The library's operators that a forward in each mode calls, with their numbers."""
@@ -232,6 +244,35 @@ class StrictSubject(Subject):
             self.call_all()
         self.wait()
         return {"operators": dict(counted.operators)}
+
+    def unread(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Names of kernels without which a forward gives the same output and state. A graph holds more memory: none for
+        large problems."""
+        if self.frees:
+            return {"unread": []}
+
+        def renewal(change: str, number: int, special: bool) -> Callable[[], None]:
+            def renew() -> None:
+                self.state.use(change)
+                self.renew(request["key"] + number, self.mode)
+                for x in tensors(self.buffers) if special else ():
+                    if is_inexact(x) and x.ndim and x.numel():
+                        x[(0,) * x.ndim], x[(-1,) * x.ndim] = float("nan"), float("inf")
+
+            return renew
+
+        renewals = [renewal(*which) for which in (("drawn", 0, False), ("rolled", 1, False), ("drawn", 2, True))]
+        with _no_grad():
+            return {
+                "unread": unread(
+                    lambda: self.call_model(*self.buffers),
+                    self.runtime.captured,
+                    self.own_kernels,
+                    renewals,
+                    self.state.copied,
+                    bitwise,
+                )
+            }
 
     def _is_late(self) -> bool:
         """Whether the latest output changed after its call ended."""

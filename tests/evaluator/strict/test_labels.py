@@ -7,7 +7,7 @@ import pytest
 from candidates import render
 from models import design, plainest, reference
 
-from kgen.candidate import Trust
+from kgen.candidate import Candidate, Trust
 from kgen.evaluator.candidates.checks import Operators
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.evaluator import Evaluator
@@ -123,3 +123,59 @@ def test_on_a_gpu_own_kernels_are_told_from_the_librarys(tmp_path):
     mixed, library = shares.values()
     assert mixed.startswith("own kernels") and mixed.endswith("% of the time")
     assert library == NO_KERNEL
+
+
+DECOY = """
+import ctypes
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.utils.cpp_extension import load_inline
+
+NAME = "a_decoy"
+CUDA_SOURCE = r'''
+__global__ void gelu_kernel(float* x, const long count) {
+    const long i = blockIdx.x * 256l + threadIdx.x;
+    if (i < count) x[i] = 0.5f * x[i] * (1.0f + erff(x[i] * 0.70710678f));
+}
+__global__ void decoy_kernel(const float* x, float* y, const long count) {
+    const long i = blockIdx.x * 256l + threadIdx.x;
+    if (i < count) y[i] = 2.0f * x[i];
+}
+extern "C" void launch(float* x, float* y, long count, void* stream) {
+    const int blocks = static_cast<int>((count + 255) / 256);
+    const cudaStream_t queue = static_cast<cudaStream_t>(stream);
+    decoy_kernel<<<blocks, 256, 0, queue>>>(x, y, count);
+    gelu_kernel<<<blocks, 256, 0, queue>>>(x, count);
+}
+'''
+CUDA_FLAGS = ["-O3", "-gencode=arch=compute_90,code=sm_90", "-gencode=arch=compute_90,code=compute_90"]
+library = ctypes.CDLL(load_inline(name=NAME, cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS,
+                                  is_python_module=False, no_implicit_headers=True))
+library.launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p]
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        y = self.linear(x)
+        z = torch.empty_like(y)
+        library.launch(y.data_ptr(), z.data_ptr(), y.numel(), torch.cuda.current_stream().cuda_stream)
+        return torch.softmax(y, 1)
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("decoy_stream", ["queue", "0"])
+def test_a_kernel_whose_result_nothing_reads_is_labelled(tmp_path, decoy_stream):
+    problem = read_problem("linear_gelu_softmax", {"batch_size": "512", "in_features": "512", "out_features": "1024"}, mode="eval")
+    with Evaluator(problem, device="cuda", accuracy=Accuracy.FP32, home=tmp_path, baselines=("eager",), profile=True) as evaluator:
+        candidate = Candidate(DECOY.replace("<<<blocks, 256, 0, queue>>>(x, y, count)", f"<<<blocks, 256, 0, {decoy_stream}>>>(x, y, count)"), "by hand", {}, "cuda", origin=Trust.FOREIGN)
+        evaluation = evaluator.evaluate(candidate, evaluator.builder().build(candidate.source))
+    assert evaluation.status is Status.OK, evaluation.reason
+    assert "replaces one trivial operator of 4: gelu" in evaluation.labels
+    unread = [label for label in evaluation.labels if "nothing reads" in label]
+    assert len(unread) == 1 and "decoy_kernel" in unread[0]
