@@ -20,9 +20,10 @@ from kgen.codegen.windowing import WindowParts, inside
 from kgen.compiler.graph.dtypes import DTYPES, is_float, loaded, value_type
 from kgen.compiler.loops.access import digits
 from kgen.compiler.loops.passes import passes_of
-from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Slide, Store, taken
+from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Store, taken
 from kgen.compiler.rewrites.rewrite import Offer
 from kgen.templates.cuda import common
+from kgen.templates.cuda.strips import Strips, rows_in_image
 
 MOST_SPAN = 16  # inputs of a row from the first that an output reads to the last; registers hold a strip's inputs
 MOST_VALUES = 128  # inputs and totals of a thread, all in registers
@@ -61,7 +62,7 @@ def _widths(program: Program, parts: WindowParts) -> list[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StripWindows(common.Launched):
+class StripWindows(Strips, common.Launched):
     """The outputs of a thread, and the threads of a block."""
 
     block: int = parameter("threads in a block")
@@ -69,24 +70,10 @@ class StripWindows(common.Launched):
     x: int = parameter("neighbouring outputs of a row that a thread computes")
     y: int = parameter("rows of outputs that a thread computes")
 
-    @cached_property
-    def parts(self) -> WindowParts:
-        return WindowParts.of(self.program)
-
     @property
     def beside(self) -> int:
         """Channels of an image."""
         return int(self.program.row_loops[-1].extent)
-
-    @property
-    def inner(self) -> Slide:
-        return self.parts.inner
-
-    @property
-    def above(self) -> Slide | None:
-        """The dimension of rows: the one before the innermost, where the window moves along it."""
-        outer = self.parts.outer
-        return outer[-1] if outer and outer[-1].stride else None
 
     @property
     def taps(self) -> int:
@@ -121,20 +108,6 @@ class StripWindows(common.Launched):
         return (self.x - 1) * self.inner.stride + self.inner.span
 
     @property
-    def step(self) -> int:
-        """Input rows from one that a thread reads to the next."""
-        if self.above is None:
-            return 1
-        return self.above.dilation if self.y == 1 else math.gcd(self.above.stride, self.above.dilation)
-
-    @property
-    def lines(self) -> int:
-        """Input rows that a thread reads."""
-        if self.above is None:
-            return 1
-        return ((self.y - 1) * self.above.stride + self.above.span - 1) // self.step + 1
-
-    @property
     def columns(self) -> int:
         """Strips along a row of outputs."""
         return -(-self.inner.outputs // self.x)
@@ -165,12 +138,7 @@ def space(task: Task) -> Space:
             f"a thread has more than {MOST_VALUES} inputs and totals: they do not stay in registers",
             lambda s: s.x == s.y == 1 or s.vec * (s.near + s.x * s.y) <= MOST_VALUES,
         ),
-        Constraint(
-            "rows_in_image",
-            ("y",),
-            "an image has fewer rows of outputs: fewer to a thread do the same",
-            lambda s: s.y == 1 or (above is not None and s.y <= above.outputs),
-        ),
+        rows_in_image(above),
     )
     return Space(partial(StripWindows, task), axes, constraints)
 
@@ -213,7 +181,7 @@ class _Context:
         """The inputs of one row that a thread needs, loaded and computed."""
         schedule, inner, letter = self.schedule, self.parts.inner, self.parts.letter(self.parts.inner)
         last = -inner.padding + (schedule.columns * schedule.x - schedule.x) * inner.stride + schedule.near - 1
-        row = self._inside_row()
+        row = schedule.inside_row
         conditions = [*(["inside_row"] if row else []), inside(f"in_{letter}", -inner.padding, last, inner.size)]
         guard = " && ".join(filter(None, conditions))
         points, filled = [], set[str]()
@@ -242,15 +210,6 @@ class _Context:
     def _moves(self, step: Load) -> bool:
         return any(slide.position in step.access.symbols for slide in self.parts.window.slides)
 
-    def _inside_row(self) -> str:
-        """The condition that an input row is one of the image; empty where it always is."""
-        schedule, above = self.schedule, self.schedule.above
-        if above is None:
-            return ""
-        strips = -(-above.outputs // schedule.y) * schedule.y - schedule.y
-        last = strips * above.stride + (schedule.lines - 1) * schedule.step - above.padding
-        return inside(f"in_{self.parts.letter(above)}", -above.padding, last, above.size)
-
     def of_taps(self) -> dict[str, Any]:
         """The values of taps: how a block finds them, and where a thread reads them."""
         channel = f"(first_channel + at / {self.schedule.taps})" if self.groups > 1 else f"at / {self.schedule.taps}"
@@ -270,13 +229,6 @@ class _Context:
     def groups(self) -> int:
         """Blocks along the channels."""
         return self.schedule.beside // self.schedule.channels
-
-    def loops(self, text: str) -> str:
-        """The text in loops over the taps of the dimensions that the strip does not cover."""
-        lines = text.splitlines()
-        for slide in reversed([s for s in self.parts.outer if s is not self.schedule.above]):
-            lines = self.parts.outer_loop(slide, lines)
-        return "".join(f"{line}\n" for line in lines)
 
     @cached_property
     def row_values(self) -> dict[str, str]:
@@ -313,14 +265,6 @@ class _Context:
         }
 
 
-def _slide(parts: WindowParts, slide: Slide | None) -> dict[str, Any] | None:
-    """One dimension of the window, as the text shows it."""
-    if slide is None:
-        return None
-    names = ("outputs", "taps", "stride", "dilation", "padding", "span", "size")
-    return {name: getattr(slide, name) for name in names} | {"letter": parts.letter(slide)}
-
-
 def render(schedule: StripWindows) -> Rendering:
     of, parts = _Context(schedule), schedule.parts
     strips, place = parts.places(schedule.above, schedule.y)
@@ -343,12 +287,12 @@ def render(schedule: StripWindows) -> Rendering:
         "kind": parts.window.kind,
         "arg": parts.window.arg,
         "pairs": [statement(step, "cuda") for step in parts.pairs if isinstance(step, Map)],
-        "inner": _slide(parts, schedule.inner),
-        "above": _slide(parts, schedule.above),
+        "inner": schedule.shown(schedule.inner),
+        "above": schedule.shown(schedule.above),
         "near_inputs": schedule.near,
         "lines": schedule.lines,
         "step": schedule.step,
-        "in_outer_loops": of.loops,
+        "in_outer_loops": schedule.in_outer_loops,
     }
     return rendering(schedule, of.arguments, context | of.near() | of.of_taps() | of.finish())
 

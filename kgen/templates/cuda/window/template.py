@@ -6,7 +6,6 @@ side by side, and reduces them into one line in shared memory. Its threads reduc
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Sequence
@@ -24,15 +23,17 @@ from kgen.codegen.c_printer import (
 from kgen.codegen.space import Axis, Constraint, Space
 from kgen.codegen.symbols import symbol
 from kgen.codegen.template import Argument, Rendering, Task, Template, parameter
-from kgen.codegen.windowing import WindowParts, inside
+from kgen.codegen.windowing import inside
 from kgen.compiler.graph.dtypes import DTYPES, is_float, loaded, value_type
 from kgen.compiler.loops.indices import symbols_of
 from kgen.compiler.loops.passes import passes_of
-from kgen.compiler.loops.program import ELEMENT, Load, Map, Program, Slide
+from kgen.compiler.loops.program import ELEMENT, Load, Map, Program
 from kgen.templates.cuda import common
+from kgen.templates.cuda.strips import Strips, rows_in_image
 
 MOST_SPAN = 64  # inputs of a row that one output reads from the first to the last: they stay in registers
 MOST_NEAR = 256  # inputs that the loops of a thread are unrolled over; more make a kernel of many thousand instructions
+MOST_TAPS_UNROLLED = 4  # taps of an outer dimension
 MOST_UNROLLED = 16  # input rows of a line that are in flight together
 # Inputs from one window to the next. From this number on, each load of a single input touches a sector alone.
 LEAST_APART = 4
@@ -56,7 +57,7 @@ def takes(program: Program) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Windows(common.Launched):
+class Windows(Strips, common.Launched):
     """The outputs of a thread and the inputs that it reads."""
 
     block: int = parameter("threads in a block")
@@ -66,23 +67,9 @@ class Windows(common.Launched):
         "whether a thread reads the inputs of its own outputs, or a block reduces whole lines of inputs first", "own"
     )
 
-    @cached_property
-    def parts(self) -> WindowParts:
-        return WindowParts.of(self.program)
-
     @property
     def lines_first(self) -> bool:
         return self.line == "shared"
-
-    @property
-    def inner(self) -> Slide:
-        return self.parts.inner
-
-    @property
-    def above(self) -> Slide | None:
-        """The dimension of rows: the one before the innermost, where the window moves along it."""
-        outer = self.parts.outer
-        return outer[-1] if outer and outer[-1].stride else None
 
     @property
     def columns(self) -> int:
@@ -146,20 +133,6 @@ class Windows(common.Launched):
         return -(-needed // self.width) * self.width
 
     @property
-    def step(self) -> int:
-        """Input rows from one that a thread reads to the next."""
-        if self.above is None:
-            return 1
-        return self.above.dilation if self.y == 1 else math.gcd(self.above.stride, self.above.dilation)
-
-    @property
-    def lines(self) -> int:
-        """Input rows that a thread reads."""
-        if self.above is None:
-            return 1
-        return ((self.y - 1) * self.above.stride + self.above.span - 1) // self.step + 1
-
-    @property
     def stored_width(self) -> int:
         """Elements of one store along a row."""
         element = [s.access for s in self.program.stores]
@@ -195,12 +168,7 @@ def space(task: Task) -> Space:
             f"a row has {plain.inner.outputs} outputs: fewer to a thread do the same",
             lambda s: s.x == 1 or s.x <= plain.inner.outputs,
         ),
-        Constraint(
-            "rows_in_image",
-            ("y",),
-            "an image has fewer rows of outputs: fewer to a thread do the same",
-            lambda s: s.y == 1 or (above is not None and s.y <= above.outputs),
-        ),
+        rows_in_image(above),
         Constraint(
             "line_of_block",
             ("block", "x", "y", "line"),
@@ -249,15 +217,16 @@ class _Context:
 
     def reduction(self) -> dict[str, Any]:
         """The inputs of the strip, and how they are taken into its totals."""
-        layout, parts, guard = self.layout, self.parts, "inside_row" if self._inside_row() else ""
+        layout, parts = self.layout, self.parts
+        guard = "inside_row" if layout.inside_row else ""
         near, inner = self._near(guard), layout.inner
         return {
             "kind": self.window.kind,
             "arg": self.window.arg,
             "of_row": self._of_row(),
-            "in_outer_loops": self._in_outer_loops,
+            "in_outer_loops": partial(layout.in_outer_loops, most_unrolled=MOST_TAPS_UNROLLED),
             "unroll_lines": self._unrolled_lines(),
-            "inside_row": self._inside_row(),
+            "inside_row": layout.inside_row,
             "row_guard": guard,
             "own_first": -inner.padding - layout.lead,
             "near": near,
@@ -279,27 +248,11 @@ class _Context:
         of = loads[0].access
         return replace(of, mask=tuple(within for within in of.mask if within in every)).condition() if every else ""
 
-    def _in_outer_loops(self, text: str) -> str:
-        """The text in loops over the taps of the dimensions that the strip does not cover."""
-        lines = text.splitlines()
-        for slide in reversed([s for s in self.parts.outer if s is not self.layout.above]):
-            lines = [*(["#pragma unroll"] if slide.taps <= 4 else []), *self.parts.outer_loop(slide, lines)]
-        return "".join(f"{line}\n" for line in lines)
-
     def _unrolled_lines(self) -> str:
         """How far the loop over input rows is unrolled: all of it where nothing is named."""
         if self.layout.lines_first:
             return "" if self.layout.lines <= MOST_UNROLLED else " 4"
         return "" if self.layout.near * self.layout.lines <= MOST_NEAR else " 1"
-
-    def _inside_row(self) -> str:
-        """The condition that an input row is one of the image; empty where it always is."""
-        layout, above = self.layout, self.layout.above
-        if above is None:
-            return ""
-        strips = -(-above.outputs // layout.y) * layout.y - layout.y
-        last = strips * above.stride + (layout.lines - 1) * layout.step - above.padding
-        return inside(f"in_{self.parts.letter(above)}", -above.padding, last, above.size)
 
     def _side_by_side(self, guard: str) -> dict[str, Any]:
         """One vector of a line of inputs, loaded, computed, and taken into its part."""
@@ -385,14 +338,6 @@ class _Context:
         }
 
 
-def _slide(parts: WindowParts, slide: Slide | None) -> dict[str, Any] | None:
-    """One dimension of the window, as the text shows it."""
-    if slide is None:
-        return None
-    names = ("outputs", "taps", "stride", "dilation", "padding", "span", "size")
-    return {name: getattr(slide, name) for name in names} | {"letter": parts.letter(slide)}
-
-
 def render(layout: Windows) -> Rendering:
     plan = passes_of(layout.program, keep=True)
     (only,) = plan.passes
@@ -415,8 +360,8 @@ def render(layout: Windows) -> Rendering:
         "row_statements": row_statements(plan, "cuda"),
         "start": fill(layout.parts.window),
         "lines_first": layout.lines_first,
-        "inner": _slide(layout.parts, layout.inner),
-        "above": _slide(layout.parts, layout.above),
+        "inner": layout.shown(layout.inner),
+        "above": layout.shown(layout.above),
         "lead": layout.lead,
         "near_inputs": layout.near,
         "lines": layout.lines,
