@@ -4,6 +4,7 @@ candidates."""
 import threading
 import time
 import uuid
+from contextlib import ExitStack
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ _PREPARING = {
     "compile-max-autotune": "compiling the max-autotune baseline",
     GRAPH_BASELINE: "compiling the reduce-overhead baseline",
 }
+#: The baselines whose compilation leaves the device to others; the search of max-autotune runs kernels.
+_COMPILED_BESIDE = frozenset(("compile", GRAPH_BASELINE))
 
 
 class Baselines:
@@ -145,12 +148,23 @@ class Baselines:
         for attempt in range(_ATTEMPTS):
             try:
                 server.wait()  # others may time meanwhile
-                with evaluator.lock.working():
-                    if self.is_over():
-                        return False
-                    self.compile_seconds(name)  # before a process starts in vain
-                    evaluator.step(_PREPARING.get(name, f"preparing the {name} baseline"))
-                    self.runners[name] = self.prepare_one(name, server)
+                with ExitStack() as started:
+                    with evaluator.lock.working():
+                        if self.is_over():
+                            return False
+                        self.compile_seconds(name)  # before a process starts in vain
+                        evaluator.step(_PREPARING.get(name, f"preparing the {name} baseline"))
+                        worker = self.start_one(name, server)
+                        started.callback(evaluator.workers.let_go, worker)
+                        if not self.compiles_beside(name):
+                            self.runners[name] = evaluator.workers.ready(name, worker)
+                    if self.compiles_beside(name):
+                        evaluator.workers.compile(worker, name)
+                        with evaluator.lock.working():
+                            if self.is_over():
+                                return False
+                            self.runners[name] = evaluator.workers.ready(name, worker)
+                    started.pop_all()
                 break
             except (Failure, EvaluatorError) as error:
                 if self.is_over():
@@ -161,7 +175,12 @@ class Baselines:
                     break
         return True
 
-    def prepare_one(self, name: str, server: Server) -> Runner:
+    def compiles_beside(self, name: str) -> bool:
+        """Whether others may time while torch's compiler works for a baseline: on a GPU, unless it times kernels."""
+        return self._evaluator.kind.accelerator and name in _COMPILED_BESIDE
+
+    def start_one(self, name: str, server: Server) -> WorkerClient:
+        """A worker with the baseline's module and inputs, before its first call."""
         evaluator = self._evaluator
         folder = (
             evaluator.home / "scratch" / (f"problem-{uuid.uuid4().hex}" if evaluator.foreign_problem else "baselines")
@@ -180,7 +199,8 @@ class Baselines:
             worker.enter(Phase.LOAD, self.compile_seconds(name))
             evaluator.workers.load(worker, {"problem": evaluator.workers.problem_fields()})
             evaluator.workers.make(worker, name)
-            return evaluator.workers.ready(name, worker)
+            evaluator.workers.rehearse(worker)
+            return worker
         except BaseException:
             evaluator.workers.let_go(worker)
             raise

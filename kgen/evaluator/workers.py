@@ -203,6 +203,11 @@ class Workers:
         raise_if_failed(reply, worker.phase)
         worker.rehearsed = True
 
+    def compile(self, worker: WorkerClient, baseline: str) -> None:
+        """Have a rehearsed worker compile what its first call would. Raises :class:`Failure`."""
+        reply = worker.ask("compile", baseline=baseline)
+        raise_if_failed(reply, worker.phase)
+
     def ready(self, name: str, worker: WorkerClient) -> Runner:
         """Prepare a worker for timing. Raises :class:`Failure`."""
         evaluator = self._evaluator

@@ -132,14 +132,14 @@ def test_a_problem_whose_fewer_rows_end_the_device_is_judged_with_all_rows(tmp_p
 
 
 def test_a_baseline_that_fails_has_its_reason_and_the_others_go_on(tmp_path, problem, lender, monkeypatch):
-    prepare = Baselines.prepare_one
+    start = Baselines.start_one
 
     def failing(self, name, server):
         if name == "compile":
             raise EvaluatorError("no compiler")
-        return prepare(self, name, server)
+        return start(self, name, server)
 
-    monkeypatch.setattr(Baselines, "prepare_one", failing)
+    monkeypatch.setattr(Baselines, "start_one", failing)
     notices = []
     with lender.lend(Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, baselines=("compile", "eager"),
                                cache="warm", trust=Trust.OWN, notice=notices.append)) as running:
@@ -148,17 +148,16 @@ def test_a_baseline_that_fails_has_its_reason_and_the_others_go_on(tmp_path, pro
 
 
 def test_baselines_that_are_compiled_may_come_after_the_first_right_candidate(tmp_path, problem, lender, monkeypatch):
-    prepare = Baselines.prepare_one
+    start = Baselines.start_one
 
     def uncompiled(self, name, server):
         eager = self.workers.get("eager")
-        runner = prepare(self, "eager", server)
+        worker = start(self, "eager", server)
         if eager is not None:
             self.workers |= {name: self.workers["eager"], "eager": eager}
-        runner.name = name
-        return runner
+        return worker
 
-    monkeypatch.setattr(Baselines, "prepare_one", uncompiled)
+    monkeypatch.setattr(Baselines, "start_one", uncompiled)
     steps = []
     with lender.lend(Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, baselines=("compile", "eager"),
                                cache="warm", trust=Trust.OWN, step=steps.append, compiles_later=True)) as running:

@@ -222,3 +222,33 @@ def test_a_built_library_is_taken_by_what_it_is_made_of(monkeypatch):
     assert loaded == ["/scratch/known.so"]
     assert load("known", cpp_sources="int g;", extra_cflags=["-O2"], **plain) == "built known"
     assert load("known", cpp_sources="int f;", extra_cflags=["-O2"]) == "built known"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_compiling_alone_runs_no_module_and_fails_none(monkeypatch, fails):
+    compiled, ran = [], []
+
+    def compile(graph, examples, options):
+        compiled.append(options)
+        if fails:
+            raise RuntimeError("no kernel")
+        return lambda *inputs: ran.append(inputs)
+
+    monkeypatch.setattr(torch._inductor, "compile", compile)
+    worker.compile_only(nn.ReLU(), "max-autotune-no-cudagraphs", [torch.ones(3)])
+    assert len(compiled) == 1 and compiled[0]["max_autotune"] and not ran
+
+
+@pytest.mark.gpu
+def test_the_call_after_compiling_alone_compiles_nothing(monkeypatch, tmp_path):
+    from torch._dynamo.utils import counters
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).cuda(), torch.ones(3, 4, device="cuda")
+    found = counters["inductor"]
+    with torch.no_grad():
+        before = found["fxgraph_cache_miss"]
+        worker.compile_only(model, "default", [x])
+        assert found["fxgraph_cache_miss"] == before + 1
+        torch.compile(model, mode="default")(x)
+        assert found["fxgraph_cache_miss"] == before + 1

@@ -16,7 +16,7 @@ import math
 import os
 import sys
 import traceback
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any, Callable, Iterator, Mapping
 
 import torch
@@ -67,7 +67,7 @@ class Subject(TimedCalls):
         self.fences = Fences(
             self.device.partition(":")[0], self.runtime.capturing
         )  # behind what forward allocates in validation
-        self.answers("load", "make", "run", "write_second", "draws", "audit", "kernels")
+        self.answers("load", "make", "compile", "run", "write_second", "draws", "audit", "kernels")
 
     def load(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Map the memory, and execute the file of the module, which may run compilers."""
@@ -102,6 +102,15 @@ class Subject(TimedCalls):
         if request["baseline"] == GRAPH_BASELINE:
             self.call_model = _with_own_outputs(self.call_model)
         return {"matched": self.state.matched, "complete": complete}
+
+    def compile(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Fill the caches of torch's compiler with what the ``baseline`` compiles, after a rehearsal. Nothing of it
+        runs on the device, so others may time meanwhile."""
+        with _no_grad():
+            for mode in self.modes:
+                self.set_mode(mode)
+                compile_only(self.model, _COMPILE_MODES[request["baseline"]], self.buffers)
+        return {}
 
     def run(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Two forwards on the same inputs. Reports outputs, buffers, shared memory, and whether anything else changed.
@@ -230,6 +239,24 @@ def _with_own_outputs(compiled: Callable[..., Any]) -> Callable[..., Any]:
         return map_tensors(compiled(*inputs), torch.clone)
 
     return call
+
+
+def compile_only(model: torch.nn.Module, mode: str, inputs: list[Any]) -> None:
+    """Compile ``model`` for ``inputs`` in a ``mode`` of torch's compiler, up to the first break of its graph, and run
+    nothing. The next ``torch.compile`` in this process finds the result in the compiler's caches; where that cannot be
+    compiled, the next call says why."""
+
+    def backend(graph: torch.fx.GraphModule, examples: list[Any]) -> Any:
+        torch._inductor.compile(graph, examples, options=torch._inductor.list_mode_options(mode))
+        raise _Compiled
+
+    with suppress(Exception):
+        torch.compile(model, backend=backend)(*inputs)
+    torch.compiler.reset()
+
+
+class _Compiled(Exception):
+    """Ends a call once its graph is compiled."""
 
 
 def _candidate(path: str, init: list[Any], dtype: str | None) -> Callable[[], Any]:
