@@ -224,6 +224,7 @@ def test_a_built_library_is_taken_by_what_it_is_made_of(monkeypatch):
     assert load("known", cpp_sources="int f;", extra_cflags=["-O2"]) == "built known"
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler, at its import
 @pytest.mark.parametrize("fails", [False, True])
 def test_compiling_alone_runs_no_module_and_fails_none(monkeypatch, fails):
     compiled, ran = [], []
@@ -240,6 +241,7 @@ def test_compiling_alone_runs_no_module_and_fails_none(monkeypatch, fails):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_call_after_compiling_alone_compiles_nothing(monkeypatch, tmp_path):
     from torch._dynamo.utils import counters
 
