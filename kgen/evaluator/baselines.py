@@ -4,7 +4,6 @@ candidates."""
 import threading
 import time
 import uuid
-from contextlib import ExitStack
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -148,23 +147,13 @@ class Baselines:
         for attempt in range(_ATTEMPTS):
             try:
                 server.wait()  # others may time meanwhile
-                with ExitStack() as started:
-                    with evaluator.lock.working():
-                        if self.is_over():
-                            return False
-                        self.compile_seconds(name)  # before a process starts in vain
-                        evaluator.step(_PREPARING.get(name, f"preparing the {name} baseline"))
-                        worker = self.start_one(name, server)
-                        started.callback(evaluator.workers.let_go, worker)
-                        if not self.compiles_beside(name):
-                            self.runners[name] = evaluator.workers.ready(name, worker)
-                    if self.compiles_beside(name):
-                        evaluator.workers.compile(worker, name)
-                        with evaluator.lock.working():
-                            if self.is_over():
-                                return False
-                            self.runners[name] = evaluator.workers.ready(name, worker)
-                    started.pop_all()
+                with evaluator.lock.working():
+                    if self.is_over():
+                        return False
+                    self.compile_seconds(name)  # before a process starts in vain
+                    evaluator.step(_PREPARING.get(name, f"preparing the {name} baseline"))
+                    worker = self.start_one(name, server)
+                self.runners[name] = self.ready_one(name, worker)
                 break
             except (Failure, EvaluatorError) as error:
                 if self.is_over():
@@ -174,10 +163,6 @@ class Baselines:
                     evaluator.notice(f"baseline {name} is left out: {getattr(error, 'reason', error)}")
                     break
         return True
-
-    def compiles_beside(self, name: str) -> bool:
-        """Whether others may time while torch's compiler works for a baseline: on a GPU, unless it times kernels."""
-        return self._evaluator.kind.accelerator and name in _COMPILED_BESIDE
 
     def start_one(self, name: str, server: Server) -> WorkerClient:
         """A worker with the baseline's module and inputs, before its first call."""
@@ -201,6 +186,18 @@ class Baselines:
             evaluator.workers.make(worker, name)
             evaluator.workers.rehearse(worker)
             return worker
+        except BaseException:
+            evaluator.workers.let_go(worker)
+            raise
+
+    def ready_one(self, name: str, worker: WorkerClient) -> Runner:
+        """The runner of a started worker. On a GPU, others may time while torch's compiler works for it."""
+        evaluator = self._evaluator
+        try:
+            if evaluator.kind.accelerator and name in _COMPILED_BESIDE:
+                evaluator.workers.compile(worker, name)
+            with evaluator.lock.working():
+                return evaluator.workers.ready(name, worker)
         except BaseException:
             evaluator.workers.let_go(worker)
             raise
